@@ -1,0 +1,106 @@
+"""At the door of every measure: numpy or torch comes in, is checked once, and leaves as it came."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def numpy_too(fn: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of tensors take numpy arrays and, when it got only those, return them."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        seen: set[type] = set()
+        args_, kwargs_ = _map((args, kwargs), lambda leaf: _to_torch(leaf, seen))
+        out = fn(*args_, **kwargs_)
+        numpy_only = np.ndarray in seen and Tensor not in seen
+        return _map(out, _to_numpy) if numpy_only else out
+
+    return wrapper
+
+
+def _to_torch(leaf: Any, seen: set[type]) -> Any:
+    if isinstance(leaf, Tensor):
+        seen.add(Tensor)
+    elif isinstance(leaf, np.ndarray):
+        seen.add(np.ndarray)
+        # A read-only or negatively strided array cannot be shared with torch: copy it.
+        shareable = leaf.flags.writeable and all(step >= 0 for step in leaf.strides)
+        return torch.from_numpy(leaf if shareable else leaf.copy())
+    return leaf
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else leaf
+
+
+def _map(tree: Any, fn: Callable[[Any], Any]) -> Any:
+    """Apply ``fn`` to the leaves of nested tuples (named ones too), lists and dicts."""
+    if isinstance(tree, dict):
+        return {key: _map(value, fn) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(value, fn) for value in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_map(value, fn) for value in tree)
+    return fn(tree)
+
+
+def check(value: Any, name: str, dims: str) -> Tensor:
+    """``value`` as a finite real tensor with one axis per word of ``dims``, or an error that helps.
+
+    ``dims`` names the axes, as in ``"n d"``; ``"n *c"`` allows any number of trailing axes.
+    Integers become float64. An empty axis is refused.
+    """
+    if not isinstance(value, (Tensor, np.ndarray)):
+        value = np.asarray(value)
+    tensor = value if isinstance(value, Tensor) else torch.from_numpy(value)
+    expected = f"{name} should have shape ({', '.join(dims.split())})"
+    words = dims.split()
+    open_end = words[-1:] != [] and words[-1].startswith("*")
+    fits = tensor.ndim >= len(words) - 1 if open_end else tensor.ndim == len(words)
+    if not fits:
+        raise ValueError(f"{expected}, but has shape {tuple(tensor.shape)}.{_hint(tensor, words)}")
+    if 0 in tensor.shape:
+        raise ValueError(f"{expected} with no empty axis, but has shape {tuple(tensor.shape)}.")
+    if tensor.is_complex():
+        raise TypeError(f"{name} should be real, but is {tensor.dtype}. Pass its real part.")
+    if not tensor.is_floating_point():
+        tensor = tensor.double()
+    bad = ~torch.isfinite(tensor)
+    if bad.any():
+        first = tuple(int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"{name} should be finite, but {int(bad.sum())} of {tensor.numel()} entries are NaN or "
+            f"infinite, the first at {first}. Drop those rows, or look for a diverged run."
+        )
+    return tensor
+
+
+def _hint(tensor: Tensor, words: list[str]) -> str:
+    if tensor.ndim > len(words) >= 2:
+        return " Flatten each sample first: x.flatten(1)."
+    if tensor.ndim == 1 and len(words) == 2:
+        return " One sample or one feature? Use x[None] or x[:, None]."
+    return ""
+
+
+def same_rows(a: Tensor, b: Tensor, names: str) -> None:
+    """Both have one row per sample, or an error."""
+    if a.shape[0] != b.shape[0]:
+        raise ValueError(
+            f"{names} should have one row per sample each, but have {a.shape[0]} and {b.shape[0]} rows."
+        )
+
+
+def working(tensor: Tensor) -> Tensor:
+    """The tensor in float64, where decompositions are done; MPS has no float64 and goes to the CPU."""
+    return tensor.to("cpu", torch.float64) if tensor.device.type == "mps" else tensor.double()
