@@ -1,0 +1,33 @@
+"""What a notebook speaks to: settings by profile, claims and their verdicts, a store, one plot style.
+
+A page calls these in reading order::
+
+    study.begin("imani/02_alignment")
+    study.claims(dict(id="imani.eq2", paper="...", criterion="...", exact=True))
+    s = study.settings(profile, change, smoke=..., laptop=..., desktop=..., paper=...)
+    study.uses(dataset)
+    result = study.cached(expensive, dict(n=s.n, seed=0), data=dataset)
+    study.show(figure, "imani.fig2", "What to see.")
+    study.claim("imani.eq2", measured=error, holds=error < 1e-10)
+    study.stamp()
+"""
+
+from repalign.study.claims import claim, claims, interval
+from repalign.study.run import begin, stamp, uses
+from repalign.study.settings import PROFILES, settings
+from repalign.study.store import cached
+from repalign.study.style import PALETTE, show
+
+__all__ = [
+    "PALETTE",
+    "PROFILES",
+    "begin",
+    "cached",
+    "claim",
+    "claims",
+    "interval",
+    "settings",
+    "show",
+    "stamp",
+    "uses",
+]

@@ -1,0 +1,249 @@
+"""Execute pages with papermill, several at a time; a page appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from repalign.runner.pages import Page, UserError
+from repalign.study.files import digest, package_digest, write_json
+from repalign.study.run import versions
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the run of a page ended: ``status`` is ran, unchanged or failed."""
+
+    page: str
+    status: str
+    seconds: float = 0.0
+    problem: str = ""
+    kept: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A page to execute, with what papermill injects and where the results go."""
+
+    page: Page
+    parameters: dict[str, Any]
+    notebook: Path
+    results: Path
+
+    @property
+    def key(self) -> str:
+        """Everything but the data that the outcome depends on; the data are asked when there are some."""
+        made_of = (self.parameters, versions(), package_digest())
+        return digest(self.page.source.read_text(encoding="utf-8"), json.dumps(made_of, sort_keys=True))
+
+
+def job(root: Path, page: Page, parameters: dict[str, Any]) -> Job:
+    """The job of ``page``: results under ``build/<profile>/<paper>/``."""
+    place = root / "build" / parameters["profile"] / page.name
+    return Job(page, parameters, place.with_suffix(".ipynb"), place)
+
+
+def unchanged(job: Job) -> bool:
+    """Has this very page run already, on the data that would be found now?"""
+    try:
+        run = json.loads((job.results / "run.json").read_text(encoding="utf-8"))
+        if run["key"] != job.key or not job.notebook.is_file():
+            return False
+        found = {name: used["found"] for name, used in run["data"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    from repalign.data import source_fingerprint  # brings torch along: only when it is asked
+
+    return all(source_fingerprint(*name.split("/", 1)) == mark for name, mark in found.items())
+
+
+Progress = Callable[[str, int, int], None]
+
+
+class Executor:
+    """Runs jobs in subprocesses of their own, so that one can crash or be stopped without the others."""
+
+    def __init__(self, root: Path, jobs: int, progress: Progress, done: Callable[[Result], None]) -> None:
+        for module in ("papermill", "jupytext", "ipykernel"):
+            if find_spec(module) is None:
+                raise UserError(f"{module} is not installed here: pip install 'repalign[book]', or use make.")
+        self._root, self._jobs, self._progress, self._done = root, jobs, progress, done
+        self._running: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, work: list[Job], *, force: bool = False) -> list[Result]:
+        """Run ``work``; a result for each, in its order. Ctrl-C stops the kernels and keeps what is done."""
+        build = self._root / "build"
+        try:
+            build.mkdir(exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(dir=build, prefix=".run-"))
+        except OSError as error:
+            raise UserError(
+                f"cannot write in {build}: {error.strerror}. Free some space, or mend the rights."
+            ) from None
+        pool = ThreadPoolExecutor(self._jobs)
+        try:
+            futures = [pool.submit(self._one, job, scratch / str(i), force) for i, job in enumerate(work)]
+            self._wait(futures)
+            return [future.result() for future in futures]
+        finally:
+            # Also after Ctrl-C: nothing goes on in the background, nothing half-written stays.
+            self._stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _wait(self, futures: list[Future[Result]]) -> None:
+        pending = set(futures)
+        while pending:
+            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in finished:
+                self._done(future.result())
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+
+    def _one(self, job: Job, scratch: Path, force: bool) -> Result:
+        name = job.page.name
+        if not force and unchanged(job):
+            return Result(name, "unchanged")
+        started = time.perf_counter()
+        try:
+            scratch.mkdir()
+            problem, executed = self._papermill(job, scratch)
+            seconds = time.perf_counter() - started
+            if problem:
+                kept = self._root / "build" / "failed" / f"{job.parameters['profile']}-{name}.ipynb"
+                if executed.is_file():
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.move(executed, kept)
+                return Result(name, "failed", seconds, problem, kept if kept.is_file() else None)
+            self._publish(job, scratch / "results", executed, seconds)
+        except OSError as error:
+            return Result(name, "failed", time.perf_counter() - started, _plain_oserror(error))
+        return Result(name, "ran", seconds)
+
+    def _papermill(self, job: Job, scratch: Path) -> tuple[str, Path]:
+        """Execute; what went wrong (empty if nothing), and the executed notebook."""
+        import jupytext
+
+        notebook = jupytext.read(job.page.source, fmt="py:percent")
+        notebook.metadata["kernelspec"] = {
+            "name": "python3",
+            "display_name": "Python 3",
+            "language": "python",
+        }
+        jupytext.write(notebook, scratch / "source.ipynb")
+        write_json(scratch / "parameters.json", job.parameters)
+        executed = scratch / "page.ipynb"
+        threads = str(max(1, (os.cpu_count() or 1) // self._jobs))
+        environment = {
+            "OMP_NUM_THREADS": threads,  # several pages at once would otherwise fight for the cores
+            **os.environ,
+            "REPALIGN_OUT": str(scratch / "results"),
+            "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
+        }
+        command = [sys.executable, "-m", "papermill", str(scratch / "source.ipynb"), str(executed)]
+        command += ["-f", str(scratch / "parameters.json"), "--cwd", str(job.page.source.parent)]
+        command += ["--progress-bar", "--no-log-output"]
+        with self._lock:
+            if self._stopped:
+                return "stopped before it began", executed
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end the pages in order
+            )
+            self._running.add(process)
+        tail = self._follow(process, job.page.name)
+        with self._lock:
+            self._running.discard(process)
+        if process.returncode == 0:
+            return "", executed
+        return _problem(executed, tail), executed
+
+    def _follow(self, process: subprocess.Popen[str], name: str) -> str:
+        """Report the cells done, from papermill's progress bar; return the end of what it said."""
+        assert process.stderr is not None
+        said: list[str] = []
+        for line in process.stderr:  # text mode also splits at the carriage returns of a progress bar
+            bar = re.search(r"Executing:.*?(\d+)/(\d+)", line)
+            if bar:
+                self._progress(name, int(bar.group(1)), int(bar.group(2)))
+            elif line.strip():
+                said = [*said[-40:], line.rstrip()]
+        process.wait()
+        return "\n".join(said)
+
+    def _publish(self, job: Job, results: Path, executed: Path, seconds: float) -> None:
+        """Put results, then the page, in their places. A page's stamp is what makes it count as run."""
+        run = json.loads((results / "run.json").read_text(encoding="utf-8"))
+        run |= {"key": job.key, "seconds": round(seconds, 1), "date": time.strftime("%Y-%m-%d")}
+        run["commit"] = commit(self._root)
+        write_json(results / "run.json", run)
+        job.results.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(job.results, ignore_errors=True)
+        os.replace(results, job.results)
+        os.replace(executed, job.notebook)
+
+
+def commit(root: Path) -> str:
+    """The commit that ``root`` is at, with a + if files differ from it; "unknown" without git."""
+    git = ["git", "-C", str(root)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True
+        )
+        clean = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "notebooks"], check=False)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("+" if clean.returncode else "")
+
+
+def _problem(executed: Path, said: str) -> str:
+    """One line: the cell that failed and its error; else the last thing papermill said."""
+    if "No space left on device" in said:
+        return "the disk is full: free some space and run again; finished pages are kept"
+    if "NoSuchKernel" in said:
+        return "the python3 kernel is missing: pip install 'repalign[book]', or use make"
+    try:
+        cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError, KeyError):
+        cells = []
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    for number, cell in enumerate(code, start=1):
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                text = "".join(cell["source"]).strip()
+                first = next((line for line in text.splitlines() if not line.startswith("#")), text)
+                return f"cell {number} ({first[:60]}): {output['ename']}: {output['evalue']}"
+    last = said.splitlines()[-1] if said else "papermill said nothing; was it killed?"
+    if "Kernel died" in last:
+        return "the kernel died, most likely for lack of memory: use fewer --jobs or a smaller profile"
+    return last
+
+
+def _plain_oserror(error: OSError) -> str:
+    return f"{error.strerror or error}: {error.filename}" if error.filename else str(error)

@@ -1,0 +1,155 @@
+"""The pages of the book: where they are, what they can be set to, and whether everything agrees."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class UserError(Exception):
+    """Something the user can mend: shown as one line, without a traceback."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A notebook source. ``parameters`` may be set by papermill; ``settings`` are its table's names."""
+
+    name: str
+    source: Path
+    begins: str
+    parameters: dict[str, Any]
+    settings: tuple[str, ...]
+    claims: tuple[str, ...]
+
+
+def project(start: Path | None = None) -> Path:
+    """The root of the book: this directory or one above it, with ``_toc.yml`` and ``notebooks/``."""
+    here = (start or Path.cwd()).resolve()
+    for root in (here, *here.parents):
+        if (root / "_toc.yml").is_file() and (root / "notebooks").is_dir():
+            return root
+    raise UserError(f"no book here: {here} and the directories above it have no _toc.yml beside notebooks/.")
+
+
+def find(root: Path, patterns: list[str] | None = None) -> list[Page]:
+    """The pages that match one of ``patterns`` (a part of the name, or a glob); all when none is given."""
+    sources = {
+        path.relative_to(root / "notebooks").with_suffix("").as_posix(): path
+        for path in sorted((root / "notebooks").glob("*/[0-9]*.py"))
+    }
+    if not sources:
+        raise UserError(f"no notebooks in {root / 'notebooks'}: pages are notebooks/<paper>/NN_topic.py.")
+    chosen: set[str] = set()
+    for pattern in patterns or ["*"]:
+        bare = pattern.removeprefix("notebooks/").removesuffix(".py")
+        hits = {name for name in sources if bare in name or fnmatch(name, bare)}
+        if not hits:
+            raise UserError(f"no notebook matches {pattern!r}. There are: {', '.join(sources)}.")
+        chosen |= hits
+    return [read(name, sources[name]) for name in sources if name in chosen]
+
+
+def read(name: str, source: Path) -> Page:
+    """What can be known of a page without running it."""
+    import jupytext
+
+    notebook = jupytext.read(source, fmt="py:percent")
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    tagged = [c for c in code if "parameters" in c.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        raise UserError(f"{name} should have one cell tagged parameters, but has {len(tagged)}.")
+    try:
+        parameters = _assignments(ast.parse(tagged[0].source))
+        calls = [_calls(ast.parse(cell.source)) for cell in code]
+    except SyntaxError as error:
+        raise UserError(f"{name} does not parse: {error.msg}, near {str(error.text).strip()!r}.") from None
+    begins, settings, claims = (tuple(x for c in calls for x in c[i]) for i in range(3))
+    return Page(name, source, begins[0] if begins else "", parameters, settings, claims)
+
+
+def _assignments(tree: ast.Module) -> dict[str, Any]:
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = ast.literal_eval(node.value)
+    return found
+
+
+def _calls(tree: ast.Module) -> tuple[list[str], list[str], list[str]]:
+    """Arguments of study.begin, names in the table of study.settings, ids in study.claims."""
+    begins: list[str] = []
+    settings: list[str] = []
+    claims: list[str] = []
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        if node.func.attr == "begin" and node.args and isinstance(node.args[0], ast.Constant):
+            begins.append(str(node.args[0].value))
+        for inner in node.keywords:
+            if node.func.attr == "settings" and inner.arg == "paper" and isinstance(inner.value, ast.Call):
+                settings += [str(k.arg) for k in inner.value.keywords]
+        if node.func.attr == "claims":
+            for entry in node.args:
+                keywords = entry.keywords if isinstance(entry, ast.Call) else []
+                claims += [ast.literal_eval(k.value) for k in keywords if k.arg == "id"]
+    return begins, settings, claims
+
+
+def parameters_for(page: Page, profile: str, device: str, change: dict[str, Any]) -> dict[str, Any]:
+    """What papermill injects: a name of ``change`` is a parameter of the page, or a setting in its table."""
+    given: dict[str, Any] = {"profile": profile, "device": device}
+    for name in given:
+        if name not in page.parameters:
+            raise UserError(f"{page.name} has no parameter {name!r} in its parameters cell.")
+    table: dict[str, Any] = {}
+    for name, value in change.items():
+        if name in page.settings:
+            table[name] = value
+        elif name in page.parameters and name not in ("profile", "device", "change"):
+            given[name] = value
+        else:
+            own = [p for p in page.parameters if p not in ("profile", "device", "change")]
+            raise UserError(
+                f"{page.name} has no parameter {name!r}; it has {', '.join([*own, *page.settings])}."
+            )
+    return {**given, "change": table}
+
+
+def disagreements(root: Path) -> list[str]:
+    """Where the table of contents, the notebooks and the names in them do not agree."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    listed = _toc_files(toc)
+    pages = find(root)
+    names = {f"notebooks/{page.name}" for page in pages}
+    problems = [f"{name} is not in _toc.yml" for name in sorted(names - set(listed))]
+    for entry in listed:
+        missing = entry.startswith("notebooks/") and entry not in names
+        if missing or not (entry.startswith("notebooks/") or (root / f"{entry}.md").is_file()):
+            problems.append(f"_toc.yml lists {entry}, which does not exist")
+    owner: dict[str, str] = {}
+    for page in pages:
+        if page.begins != page.name:
+            problems.append(f"{page.name} begins as {page.begins or 'nothing'}: study.begin({page.name!r})")
+        if not page.claims:
+            problems.append(f"{page.name} declares no claim")
+        for claim in page.claims:
+            if claim in owner:
+                problems.append(f"{claim} is declared on {owner[claim]} and on {page.name}")
+            if not claim.startswith(page.name.split("/")[0] + "."):
+                problems.append(f"{page.name} declares {claim}, which belongs to another paper")
+            owner[claim] = page.name
+    return problems
+
+
+def _toc_files(node: Any) -> list[str]:
+    if isinstance(node, list):
+        return [file for entry in node for file in _toc_files(entry)]
+    if isinstance(node, dict):
+        own = [node[key] for key in ("root", "file") if key in node]
+        return own + [f for key in ("parts", "chapters", "sections") for f in _toc_files(node.get(key))]
+    return []

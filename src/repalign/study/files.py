@@ -1,0 +1,63 @@
+"""Where a run leaves its results, and how a file is written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import repalign
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it there only if the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        os.chmod(part, 0o644)  # mkstemp's 0600 would follow the file to its place
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` atomically."""
+    with atomic(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as readable JSON, atomically; NaN is refused, since JSON has none."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def output_directory() -> Path:
+    """Where this run's claims and figures go: what the runner says, else ``build/by-hand``."""
+    return Path(os.environ.get("REPALIGN_OUT", "build/by-hand"))
+
+
+def digest(*parts: str | bytes) -> str:
+    """A short fingerprint of ``parts`` that keeps their borders apart."""
+    h = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        h.update(f"{len(raw)}:".encode() + raw)
+    return h.hexdigest()[:16]
+
+
+@cache
+def package_digest() -> str:
+    """Fingerprint of the package's own source: a result depends on the code that made it."""
+    root = Path(repalign.__file__).parent
+    files = sorted(root.rglob("*.py"))
+    return digest(*(part for f in files for part in (f.relative_to(root).as_posix(), f.read_bytes())))

@@ -1,0 +1,167 @@
+"""Keep what was expensive to compute, under a key that names everything it depends on."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import platformdirs
+
+from repalign.study.files import atomic, digest, package_digest
+
+R = TypeVar("R")
+
+
+def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) -> R:
+    """``fn(**config)``, or what it returned last time.
+
+    The key is made of the source of ``fn`` and of the functions beside it that it calls, ``config``,
+    the fingerprint of ``data`` (a data set, or several) and the package's source: change one and it
+    runs again. When ``data`` is given it is passed on as ``fn(data, **config)``. Results are numbers,
+    strings, arrays, tensors, and tuples, lists and dicts of them.
+    """
+    key = digest(source(fn), _canonical(config), _fingerprint(data), package_digest())
+    path = directory() / f"{fn.__name__}-{key}.npz"
+    try:
+        return _read(path, key)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        warnings.warn(
+            f"the stored result {path.name} is unreadable ({error}): computing it again", stacklevel=2
+        )
+    result = fn(**config) if data is None else fn(data, **config)
+    _write(path, key, result)
+    return result
+
+
+def directory() -> Path:
+    """Where results are kept: ``$REPALIGN_CACHE/store``, else the user's cache directory."""
+    root = os.environ.get("REPALIGN_CACHE") or platformdirs.user_cache_dir("repalign", appauthor=False)
+    return Path(root) / "store"
+
+
+def source(fn: Callable[..., Any]) -> str:
+    """The source of ``fn`` and, by name, of what it uses from the notebook or module it stands in."""
+    seen: dict[str, str] = {}
+    _collect(fn, seen)
+    return json.dumps(seen, sort_keys=True)
+
+
+def _collect(fn: Callable[..., Any], seen: dict[str, str]) -> None:
+    if not isinstance(fn, FunctionType):
+        raise TypeError(
+            f"only plain functions can be cached, but got {type(fn).__name__}: define one with def."
+        )
+    if fn.__closure__:
+        names = ", ".join(fn.__code__.co_freevars)
+        raise ValueError(f"{fn.__name__} uses {names} from the function around it: pass them through config.")
+    try:
+        seen[fn.__qualname__] = inspect.getsource(fn)
+    except OSError as error:
+        raise ValueError(
+            f"the source of {fn.__name__} cannot be read: define it in a file or a cell."
+        ) from error
+    for name in sorted(_names(fn.__code__)):
+        value = fn.__globals__.get(name)
+        if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
+            if value.__qualname__ not in seen:
+                _collect(value, seen)
+        elif isinstance(value, (bool, int, float, str, bytes, tuple, list, dict, set, type(None))):
+            if name in fn.__globals__:
+                seen[f"global {name}"] = repr(value)
+        elif isinstance(value, type) and value.__module__ == fn.__module__:
+            seen[f"class {name}"] = inspect.getsource(value)
+        elif (
+            value is not None
+            and not isinstance(value, (ModuleType, FunctionType, type))
+            and not callable(value)
+        ):
+            raise ValueError(
+                f"{fn.__name__} uses the global {name} ({type(value).__name__}), whose value is not part of "
+                "the key: pass it through config or data."
+            )
+
+
+def _names(code: CodeType) -> set[str]:
+    """Global names that ``code`` mentions, also inside the functions and comprehensions in it."""
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return set(code.co_names).union(*(_names(const) for const in inner))
+
+
+def _canonical(config: dict[str, Any]) -> str:
+    try:
+        return json.dumps(config, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"a configuration is made of numbers, strings, lists and dicts: {error}.") from None
+
+
+def _fingerprint(data: Any) -> str:
+    if data is None:
+        return ""
+    if isinstance(data, (list, tuple)):
+        return " ".join(_fingerprint(part) for part in data)
+    if not isinstance(getattr(data, "fingerprint", None), str):
+        raise TypeError(f"data should have a fingerprint, as data.load gives, but is {type(data).__name__}.")
+    return str(data.fingerprint)
+
+
+# A result is one .npz without pickles: "tree" is JSON in which an array is its position in the file.
+
+
+def _write(path: Path, key: str, result: Any) -> None:
+    arrays: list[np.ndarray] = []
+    tree = {"key": key, "value": _pack(result, arrays)}
+    text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
+    with atomic(path) as part, part.open("wb") as file:
+        np.savez(file, tree=text, **{f"a{i}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
+
+
+def _read(path: Path, key: str) -> Any:
+    with np.load(path, allow_pickle=False) as file:
+        tree = json.loads(file["tree"].tobytes())
+        if not isinstance(tree, dict) or tree["key"] != key:
+            raise ValueError("it belongs to another key")
+        return _unpack(tree["value"], file)
+
+
+def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return {"list" if isinstance(value, list) else "tuple": [_pack(v, arrays) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
+    is_tensor = type(value).__module__.startswith("torch")
+    array = value.detach().cpu().numpy() if is_tensor else np.asarray(value)
+    if array.dtype == object:
+        raise TypeError(
+            f"a stored result is made of numbers, strings and arrays, not {type(value).__name__}."
+        )
+    arrays.append(array)
+    return {"tensor" if is_tensor else "array": len(arrays) - 1}
+
+
+def _unpack(tree: Any, file: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, value),) = tree.items()
+    if kind in ("list", "tuple"):
+        items = [_unpack(v, file) for v in value]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {_unpack(k, file): _unpack(v, file) for k, v in value}
+    array = file[f"a{value}"]
+    if kind == "array":
+        return array
+    import torch
+
+    return torch.from_numpy(array)

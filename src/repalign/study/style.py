@@ -1,0 +1,124 @@
+"""One look for all figures: readable on light and dark, safe for colour-blind readers, SVG."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repalign.study.files import output_directory, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Hues of Okabe and Ito, shifted in lightness until each has a contrast of 3 on white and on dark grey.
+PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
+
+# Lines and letters are drawn in this colour, which becomes the colour of the text around the figure.
+_INK = "#010203"
+
+
+def use() -> None:
+    """Make matplotlib and seaborn draw in the book's style from here on."""
+    import matplotlib as mpl
+    import seaborn as sns
+    from cycler import cycler
+
+    inked: list[Any] = ["text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"]
+    inked += ["xtick.color", "ytick.color", "grid.color", "legend.labelcolor"]
+
+    sns.set_theme(context="notebook", style="ticks")
+    mpl.rcParams.update(
+        {
+            "axes.prop_cycle": cycler(color=PALETTE),
+            "figure.dpi": 96,
+            "figure.figsize": (6.4, 3.6),
+            "figure.constrained_layout.use": True,
+            "figure.facecolor": "none",
+            "axes.facecolor": "none",
+            "savefig.facecolor": "none",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.titlesize": "medium",
+            "axes.titlelocation": "left",
+            "axes.labelsize": "medium",
+            "font.size": 10.5,
+            "font.family": "DejaVu Sans",
+            "legend.frameon": False,
+            "legend.fontsize": "small",
+            "lines.linewidth": 1.8,
+            "image.cmap": "viridis",
+            "svg.fonttype": "path",
+            **dict.fromkeys(inked, _INK),
+            "grid.alpha": 0.15,
+        }
+    )
+
+
+def show(figure: Figure, id: str, caption: str) -> None:
+    """Show ``figure`` with its caption, and keep it as ``figures/<id>.svg`` of this run.
+
+    ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colours, so one file serves
+    light and dark. The caption says what to see; it is also what a screen reader hears.
+    """
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    buffer = io.StringIO()
+    # A fixed salt and no date: the same numbers give the same file.
+    with mpl.rc_context({"svg.hashsalt": id}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    svg = tidy_svg(buffer.getvalue(), caption)
+    write_text(output_directory() / "figures" / f"{id}.svg", svg)
+    display_html(framed(svg, id, caption), f"{id}: {caption}", {"figure": id, "caption": caption})
+
+
+def tidy_svg(svg: str, title: str) -> str:
+    """matplotlib's SVG without prolog and metadata, with ink that follows the text colour."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = svg.replace(_INK, "currentColor")
+    label = html.escape(title, quote=True)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def framed(svg: str, id: str, caption: str, kind: str = "live") -> str:
+    """An inline figure with its caption. Ids are made unique, so that many figures share a page."""
+    prefix = re.sub(r"[^A-Za-z0-9]", "-", f"{id}-{kind}") + "-"
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    svg = re.sub(r'(xlink:href|href)="#', rf'\1="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
+    svg = re.sub(r"<svg ([^>]*?)>", _responsive, svg, count=1, flags=re.S)
+    text = html.escape(caption)
+    return f'<figure class="ra-figure" data-figure="{id}">{svg}<figcaption>{text}</figcaption></figure>'
+
+
+def _responsive(match: re.Match[str]) -> str:
+    """Let the drawing shrink with the page, never grow beyond the size it was drawn for."""
+    attributes = match.group(1)
+    width = re.search(r'\bwidth="([\d.]+)pt"', attributes)
+    attributes = re.sub(r'\b(width|height)="[^"]*"\s*', "", attributes)
+    size = f"max-width:{float(width.group(1)) * 4 / 3:.0f}px;" if width else ""
+    return f'<svg {attributes} style="width:100%;{size}height:auto">'
+
+
+def display_html(markup: str, text: str, about: dict[str, Any] | None = None) -> None:
+    """Put ``markup`` on the page; outside a notebook print ``text``. ``about`` labels the output."""
+    from IPython.core.getipython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is None:
+        print(text)
+        return
+    display(  # type: ignore[no-untyped-call]
+        {"text/html": markup, "text/plain": text},
+        raw=True,
+        metadata={"repalign": about} if about else {},
+    )
+
+
+def stylesheet() -> str:
+    """The style sheet of tables, cards and figures: a file in the book, inline in JupyterLab."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
