@@ -1,0 +1,179 @@
+"""Getting one file from the network: over HTTP, or with the client of a package registry.
+
+Every file is checked against its digest before it gets its name in ``downloads``; a file that is
+there already is used again. Clients are only asked to download: no install step, no build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from repalign.data.cache import need_space, root
+from repalign.data.errors import UnavailableError
+
+Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (0: unknown)
+
+_TIMEOUT = 15  # seconds without an answer
+_silent_hosts: dict[str, tuple[float, str]] = {}  # a host that did not answer is left alone for a minute
+
+
+@dataclass(frozen=True)
+class Web:
+    """A file at its home. ``digest`` is "md5:…" or "sha256:…"; "" where the publisher gives none."""
+
+    url: str
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of a registry, by name: ``client`` is npm, apt, wheel (pip) or sdist (pip)."""
+
+    client: str
+    name: str
+    version: str
+    digest: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{'pip' if self.client in ('wheel', 'sdist') else self.client} {self.name} {self.version}"
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """The progress nobody watches."""
+
+
+def offline() -> bool:
+    """Whether REPALIGN_OFFLINE forbids every network source."""
+    return os.environ.get("REPALIGN_OFFLINE", "") not in ("", "0")
+
+
+def get(item: Web | Package, progress: Progress = quiet) -> Path:
+    """The file, checked; raises UnavailableError with the reason when it cannot be had."""
+    if offline():
+        raise UnavailableError("REPALIGN_OFFLINE is set")
+    label = item.url.rsplit("/", 1)[-1] if isinstance(item, Web) else str(item)
+    final = root() / "downloads" / f"{hashlib.sha256(repr(item).encode()).hexdigest()[:12]}-{_plain(label)}"
+    if final.is_file() and not mismatch(final, item.digest):
+        return final
+    final.parent.mkdir(parents=True, exist_ok=True)
+    need_space(item.size)
+    part = final.with_name(f"{final.name}.part")
+    if isinstance(item, Web):
+        _http(item.url, part, item.size, lambda done, total: progress(label, done, total))
+    else:
+        progress(label, 0, 0)
+        _from_client(item, part)
+    if problem := mismatch(part, item.digest):
+        part.unlink()
+        raise UnavailableError(f"{label}: {problem}; what came was deleted")
+    os.replace(part, final)
+    progress(label, final.stat().st_size, final.stat().st_size)
+    return final
+
+
+def mismatch(path: Path, digest: str) -> str:
+    """What is wrong with the file, or an empty string."""
+    kind, _, expected = digest.partition(":")
+    if not kind:
+        return ""
+    with open(path, "rb") as file:
+        have = hashlib.file_digest(file, kind).hexdigest()
+    return (
+        ""
+        if have == expected
+        else f"{kind} is {have[:12]}…, expected {expected[:12]}… (altered or cut short)"
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text)
+
+
+def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> None:
+    """Download to ``part``, going on where an earlier attempt stopped."""
+    host = urlsplit(url).netloc
+    when, why = _silent_hosts.get(host, (-1e9, ""))
+    if time.monotonic() - when < 60:
+        raise UnavailableError(f"{host}: {why}")
+    start = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "repalign"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as answer:
+            start = start if answer.status == 206 else 0
+            total = start + int(answer.headers.get("Content-Length") or 0) or size
+            with open(part, "ab" if start else "wb") as out:
+                while block := answer.read(1 << 18):
+                    out.write(block)
+                    progress(out.tell(), total)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # the part is longer than the file: start afresh next time
+            part.unlink(missing_ok=True)
+        raise UnavailableError(f"{host} answers {error.code} {error.reason}") from error
+    except OSError as error:
+        if getattr(error, "errno", None) in (28, 122):  # a full disk is not the host's fault
+            raise
+        reason = str(getattr(error, "reason", error))
+        _silent_hosts[host] = time.monotonic(), reason
+        raise UnavailableError(f"{host}: {reason}") from error
+
+
+def _from_client(item: Package, part: Path) -> None:
+    """Let npm, pip or apt-get put the package into a fresh directory, and take it from there."""
+    if item.client == "sdist":
+        # Asked for an sdist, pip would run its setup.py. It is asked only where the file is.
+        _http(_sdist_url(item), part, item.size, lambda done, total: None)
+        return
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    command = {
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts", f"{item.name}@{item.version}"],
+        "apt": ["apt-get", "download", "-qq", f"{item.name}={item.version}"],
+        "wheel": [*pip, f"{item.name}=={item.version}"],
+    }[item.client]
+    with tempfile.TemporaryDirectory(dir=part.parent, prefix=".tmp-") as folder:
+        _run(command, Path(folder))
+        files = [path for path in Path(folder).iterdir() if path.is_file()]
+        if len(files) != 1:
+            raise UnavailableError(f"{command[0]} left {len(files)} files instead of the one package")
+        os.replace(files[0], part)
+
+
+def _sdist_url(item: Package) -> str:
+    """Where pip's index keeps the sdist, read from pip's own account of what it passes over."""
+    pip = [sys.executable, "-m", "pip", "-vv", "download", "--no-deps", "--only-binary", ":all:"]
+    with tempfile.TemporaryDirectory() as folder:
+        said = _run([*pip, f"{item.name}=={item.version}"], Path(folder), may_fail=True)
+    file = f"{re.sub('[-_.]+', '[-_.]', item.name)}-{re.escape(item.version)}"
+    found = re.search(rf"\b(?:https?|file)://\S+/{file}\.tar\.gz", said)
+    if not found:
+        raise UnavailableError(f"pip's index does not list an sdist of {item.name} {item.version}")
+    return found.group()
+
+
+def _run(command: list[str], folder: Path, may_fail: bool = False) -> str:
+    if command[0] != sys.executable and shutil.which(command[0]) is None:
+        raise UnavailableError(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=1800, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{command[0]}: {error}") from error
+    if done.returncode and not may_fail:
+        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        raise UnavailableError(f"{' '.join(command[-2:])} failed: {said[-1] if said else done.returncode}")
+    return done.stdout + done.stderr

