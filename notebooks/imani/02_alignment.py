@@ -13,7 +13,8 @@
 # %% [markdown]
 # # Representation alignment
 #
-# *Sections 4 and 4.1 of {cite:t}`imani2022`: equations 1 and 2, figures 2 (a, b), 3 and 4.*
+# *Sections 4 and 4.1 of {cite:t}`imani2022`: equations 1 and 2,
+# figures 2 (a, b), 3 and 4.*
 #
 # Two representations can both fit the labels exactly, and still differ in how
 # easily they do it. This page defines the quantity that tells them apart,
@@ -26,7 +27,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from repalign import data, device as devices, study
+from repalign import data, study
+from repalign import device as devices
 from repalign.alignment import alignment, spectrum, unit_rows
 
 study.begin("imani/02_alignment")
@@ -40,39 +42,51 @@ study.begin("imani/02_alignment")
 study.claims(
     dict(
         id="imani.eq1",
-        paper="The squared loss splits into one term per singular direction (eq. 1).",
-        criterion="both sides agree to 1e-10, relative, for random weights on MNIST features",
+        paper="The squared loss splits into one term per singular direction "
+        "(eq. 1).",
+        criterion="both sides agree to 1e-10, relative, for random weights "
+        "on MNIST features",
         exact=True,
     ),
     dict(
         id="imani.eq2",
-        paper="Alignment sums the label's power over directions with a singular value of at least τ (eq. 2).",
-        criterion="the curve starts at the projection of y on the range of Φ, never rises, and equals a "
+        paper="Alignment sums the label's power over directions with a "
+        "singular value of at least τ (eq. 2).",
+        criterion="the curve starts at the projection of y on the range of "
+        "Φ, never rises, and equals a "
         "dense SVD's sum at every threshold, to 1e-10 of ‖y‖²",
         exact=True,
     ),
     dict(
         id="imani.fig2.true",
-        paper="On MNIST the label vector lies along the top singular vectors; shuffling breaks that (fig. 2 a, b).",
-        criterion="in every run, the top 1% of directions hold at least 10 times more of ‖y‖² for true than "
+        paper="On MNIST the label vector lies along the top singular "
+        "vectors; shuffling breaks that (fig. 2 a, b).",
+        criterion="in every run, the top 1% of directions hold at least 10 "
+        "times more of ‖y‖² for true than "
         "for shuffled labels",
     ),
     dict(
         id="imani.fig3",
-        paper="A well and a badly aligned representation start at the same height and part at once (fig. 3).",
-        criterion="for two constructed representations with the same singular values: equal at τ = 0, "
+        paper="A well and a badly aligned representation start at the same "
+        "height and part at once (fig. 3).",
+        criterion="for two constructed representations with the same "
+        "singular values: equal at τ = 0, "
         "good never below bad",
         exact=True,
     ),
     dict(
         id="imani.fig4",
-        paper="Labels along the first principal direction are aligned, labels along the second are not (fig. 4).",
-        criterion="at every τ in (σ₂, σ₁]: left above 0.9‖y‖², right below 0.1‖y‖², in every run",
+        paper="Labels along the first principal direction are aligned, "
+        "labels along the second are not (fig. 4).",
+        criterion="at every τ in (σ₂, σ₁]: left above 0.9‖y‖², right below "
+        "0.1‖y‖², in every run",
     ),
     dict(
         id="imani.fig4.sigma",
-        paper="The 1000 points of figure 4, scaled to length one, have σ₁ = 9.58 and σ₂ = 2.84.",
-        criterion="σ₁² + σ₂² equals the number of points, as rows of length one force it to",
+        paper="The 1000 points of figure 4, scaled to length one, have σ₁ = "
+        "9.58 and σ₂ = 2.84.",
+        criterion="σ₁² + σ₂² equals the number of points, as rows of length "
+        "one force it to",
         paper_value="9.58² + 2.84² = 99.8",
     ),
 )
@@ -149,9 +163,7 @@ for tau in (0.0, 1.0, 1.5, 2.5):
 # representation looks better by being larger.
 
 # %%
-digits = data.load(
-    "mnist", n=s.n, classes=("0", "1"), seed=0, shrink=True
-)
+digits = data.load("mnist", n=s.n, classes=("0", "1"), seed=0, shrink=True)
 study.uses(digits)
 
 # %% tags=["hide-input"]
@@ -212,17 +224,32 @@ sigma, power = runs[0].sigma.cpu(), runs[0].power.cpu()
 shown = 60
 index = np.arange(1, shown + 1)
 fig, axes = plt.subplots(1, 2, figsize=(7.6, 3.3), sharey=True)
-for ax, column, title in zip(axes, (0, 1), ("(a) true labels", "(b) shuffled labels")):
-    ax.plot(index, sigma[:shown], color=study.PALETTE[1], label="singular value $\\sigma_i$")
-    ax.vlines(index, 1e-3, power[:shown, column], color=study.PALETTE[0], lw=2.2,
-              label="projection $(u_i^\\top y)^2$")
+for ax, column, title in zip(
+    axes, (0, 1), ("(a) true labels", "(b) shuffled labels")
+):
+    ax.plot(
+        index,
+        sigma[:shown],
+        color=study.PALETTE[1],
+        label="singular value $\\sigma_i$",
+    )
+    ax.vlines(
+        index,
+        1e-3,
+        power[:shown, column],
+        color=study.PALETTE[0],
+        lw=2.2,
+        label="projection $(u_i^\\top y)^2$",
+    )
     ax.set(yscale="log", ylim=(1e-3, 2 * n), xlabel="index $i$", title=title)
 axes[0].legend(loc="upper right")
 study.show(
     fig,
     "imani.fig2",
-    f"Figure 2 (a, b) on {n} images. With true labels the projection is largest on the first few singular "
-    "vectors and falls with the singular values; with shuffled labels every direction gets about the same.",
+    f"Figure 2 (a, b) on {n} images. With true labels the projection is "
+    "largest on the first few singular "
+    "vectors and falls with the singular values; with shuffled labels every "
+    "direction gets about the same.",
 )
 
 # %% [markdown]
@@ -291,24 +318,35 @@ def with_power(weights):
 
 good = with_power(scale**2)
 bad = with_power(scale**-1)
-curves = {name: spectrum(phi, target).curve() for name, phi in
-          (("good", good), ("bad", bad))}
+curves = {
+    name: spectrum(phi, target).curve()
+    for name, phi in (("good", good), ("bad", bad))
+}
 grid = torch.linspace(0, 10, 400, dtype=torch.float64)
-gap = spectrum(good, target).curve(grid).value - spectrum(bad, target).curve(grid).value
+gap = (
+    spectrum(good, target).curve(grid).value
+    - spectrum(bad, target).curve(grid).value
+)
 print(f"start: {curves['good'].value[0]:.6f} and {curves['bad'].value[0]:.6f}")
 print(f"smallest gap good − bad over all thresholds: {gap.min():.2e}")
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(5.2, 3.2))
-for (name, c), colour in zip(curves.items(), (study.PALETTE[2], study.PALETTE[1])):
-    ax.step(c.tau, c.value, where="pre", color=colour, label=f"{name} alignment")
+for (name, c), colour in zip(
+    curves.items(), (study.PALETTE[2], study.PALETTE[1])
+):
+    ax.step(
+        c.tau, c.value, where="pre", color=colour, label=f"{name} alignment"
+    )
 ax.set(xlabel="threshold $\\tau$", ylabel="alignment", ylim=(0, None))
 ax.legend()
 study.show(
     fig,
     "imani.fig3",
-    "Figure 3, built and not drawn by hand: two representations with the same singular values. Both curves start "
-    "at ‖y‖². The good one keeps its height to a large threshold, the bad one loses it at once.",
+    "Figure 3, built and not drawn by hand: two representations with the "
+    "same singular values. Both curves start "
+    "at ‖y‖². The good one keeps its height to a large threshold, the bad "
+    "one loses it at once.",
 )
 
 # %% [markdown]
@@ -351,20 +389,34 @@ points, left, right = circle(0)
 _, _, axes_v = np.linalg.svd(points, full_matrices=False)
 fig, panels = plt.subplots(1, 2, figsize=(7, 3.5))
 for ax, lab, title, share in zip(
-    panels, (left, right), ("classes along $v_1$", "classes along $v_2$"), between[0, 2:]
+    panels,
+    (left, right),
+    ("classes along $v_1$", "classes along $v_2$"),
+    between[0, 2:],
 ):
     for side, colour in ((1, study.PALETTE[4]), (-1, study.PALETTE[3])):
         ax.scatter(*points[lab == side].T, s=6, color=colour)
     for i, v in enumerate(axes_v):
         v = v * np.sign(v[0])
-        ax.annotate("", xytext=(0, 0), xy=0.75 * v, arrowprops=dict(arrowstyle="->", color="#7d7d7d"))
+        ax.annotate(
+            "",
+            xytext=(0, 0),
+            xy=0.75 * v,
+            arrowprops=dict(arrowstyle="->", color="#7d7d7d"),
+        )
         ax.annotate(f"$v_{i + 1}$", 0.85 * v, ha="center", va="center")
-    ax.set(aspect="equal", xticks=[], yticks=[], title=f"{title}: {share:.3f} of $\\|y\\|^2$")
+    ax.set(
+        aspect="equal",
+        xticks=[],
+        yticks=[],
+        title=f"{title}: {share:.3f} of $\\|y\\|^2$",
+    )
     ax.spines[:].set_visible(False)
 study.show(
     fig,
     "imani.fig4",
-    "Figure 4. The same points with two labelings, both separable by a line. Above each: the share of ‖y‖² that "
+    "Figure 4. The same points with two labelings, both separable by a "
+    "line. Above each: the share of ‖y‖² that "
     "is aligned at any threshold between the two singular values.",
 )
 
@@ -389,7 +441,11 @@ print(f"paper: {implied:.2f} (rounding allows {low:.2f} to {high:.2f})")
 
 # %% tags=["hide-input"]
 seeds = list(range(s.runs))
-study.claim("imani.eq1", measured={"largest relative error": eq1_error}, holds=eq1_error < 1e-10)
+study.claim(
+    "imani.eq1",
+    measured={"largest relative error": eq1_error},
+    holds=eq1_error < 1e-10,
+)
 study.claim(
     "imani.eq2",
     measured={"start": start_error, "curve": curve_error},
@@ -407,30 +463,42 @@ study.claim(
     holds=ratio >= 10,
     seeds=seeds,
 )
-same_start = abs(float(curves["good"].value[0] / curves["bad"].value[0]) - 1) < 1e-10
+same_start = (
+    abs(float(curves["good"].value[0] / curves["bad"].value[0]) - 1) < 1e-10
+)
 study.claim(
     "imani.fig3",
-    measured={"smallest gap": float(gap.min()), "largest gap": float(gap.max())},
+    measured={
+        "smallest gap": float(gap.min()),
+        "largest gap": float(gap.max()),
+    },
     holds=[same_start, float(gap.min()) >= -1e-9 * float(gap.max())],
 )
 study.claim(
     "imani.fig4",
-    measured={"left, smallest": between[:, 2].min(), "right, largest": between[:, 3].max()},
+    measured={
+        "left, smallest": between[:, 2].min(),
+        "right, largest": between[:, 3].max(),
+    },
     interval=study.interval(between[:, 2]),
     holds=(between[:, 2] > 0.9) & (between[:, 3] < 0.1),
     seeds=range(len(between)),
 )
 study.claim(
     "imani.fig4.sigma",
-    measured={"paper's σ₁² + σ₂²": implied, "ours": ours, "points": s.circle_n},
+    measured={
+        "paper's σ₁² + σ₂²": implied,
+        "ours": ours,
+        "points": s.circle_n,
+    },
     holds=low <= s.circle_n <= high,
 )
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - The paper shows one sample of 10,000 images; this page repeats it with other
-#   samples and other shuffles, for an interval.
+# - The paper shows one sample of 10,000 images; this page repeats it with
+#   other samples and other shuffles, for an interval.
 # - Figure 2 (c, d), the hidden layer of a network trained on shuffled labels,
 #   needs training and is not on this page.
 # - The spread of the angles in figure 4 is not given. We chose the one that
@@ -441,8 +509,9 @@ study.claim(
 # %% [markdown]
 # ## Try it
 #
-# 1. Set `change = {"n": 200}`. With fewer samples than pixels the labels can be
-#    fitted exactly. Where does the curve start now, and for shuffled labels?
+# 1. Set `change = {"n": 200}`. With fewer samples than pixels the labels
+#    can be fitted exactly. Where does the curve start now, and for shuffled
+#    labels?
 # 2. Replace the classes `("0", "1")` by `("4", "9")` in the two calls of
 #    `data.load`. Which pair of digits is better aligned?
 # 3. Change `spread` in figure 4. At which spread do the two labelings

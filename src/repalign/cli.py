@@ -19,6 +19,7 @@ from rich.table import Table
 from repalign.runner import pages as pages_
 from repalign.runner import records
 from repalign.runner.pages import UserError
+from repalign.study.claims import number
 from repalign.study.settings import PROFILES
 
 app = typer.Typer(
@@ -169,7 +170,7 @@ def _short(value: Any) -> str:
         return "; ".join(f"{k}: {_short(v)}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(_short(v) for v in value)
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return number(value)
 
 
 def _known(profile: str) -> None:

@@ -130,7 +130,7 @@ class Executor:
             problem, executed = self._papermill(job, scratch)
             seconds = time.perf_counter() - started
             if problem:
-                kept = self._root / "build" / "failed" / f"{job.parameters['profile']}-{name}.ipynb"
+                kept = self._root / "build" / "failed" / job.parameters["profile"] / f"{name}.ipynb"
                 if executed.is_file():
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     shutil.move(executed, kept)

@@ -145,7 +145,7 @@ def card(value: dict[str, Any]) -> str:
     rows.append(("Measured", _show(value["measured"])))
     if value["interval"] is not None:
         low, high = value["interval"]
-        rows.append(("95% interval", f"{_number(low)} to {_number(high)}"))
+        rows.append(("95% interval", f"{number(low)} to {number(high)}"))
     if value["paper_value"] is not None:
         rows.append(("Paper's value", _show(value["paper_value"])))
     runs = f"{len(value['seeds'])} seeds, " if len(value["seeds"]) > 1 else ""
@@ -206,8 +206,15 @@ def _plain(value: Any) -> Any:
     return number if math.isfinite(number) else str(number)
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def number(value: Any) -> str:
+    """A float with four significant digits, 1000 and not 1e+03; anything else as it is.
+
+    >>> number(1234.5678), number(1.5e-12), number(1e4), number(7)
+    ('1235', '1.5e-12', '10000', '7')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    return f"{float(f'{value:.4g}'):.10g}"
 
 
 def _show(value: Any) -> str:
@@ -215,4 +222,4 @@ def _show(value: Any) -> str:
         return "; ".join(f"{html.escape(str(k))}: {_show(v)}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(_show(v) for v in value)
-    return html.escape(_number(value))
+    return html.escape(number(value))

@@ -37,7 +37,7 @@ class Run:
     @property
     def fingerprint(self) -> str:
         """One fingerprint for all the data this page has read so far."""
-        return digest(*(f"{k}={used['fingerprint']}" for k, v in sorted(self.data.items())))
+        return digest(*(f"{k}={v['fingerprint']}" for k, v in sorted(self.data.items())))
 
 
 current = Run()

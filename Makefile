@@ -1,0 +1,51 @@
+# make book, make test: each sets up all it needs in .venv on first use. Only Python 3.11+ and make are required.
+PYTHON  ?= python3
+PROFILE ?= laptop
+JOBS    ?= 0
+VENV    := .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+export JUPYTER_PLATFORM_DIRS = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help book run test check lab bench clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@echo 'PROFILE=smoke|laptop|desktop|paper (now $(PROFILE)), JOBS=N notebooks at a time (0: one per core)'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "repalign needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Use: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once; a few minutes)"
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[book,dev]'
+	@touch $@
+
+run: $(READY)  ## execute the notebooks at PROFILE
+	@$(BIN)/repalign run --profile $(PROFILE) --jobs $(JOBS)
+
+book: $(READY)  ## run what has changed and render _build/html
+	@$(BIN)/repalign run --profile $(PROFILE) --jobs $(JOBS)
+	@$(BIN)/repalign book --profile $(PROFILE)
+
+test: check  ## check, unit and property tests, every notebook at smoke, the built book in a browser
+	@$(BIN)/python -m pytest
+
+check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of outputs
+	@$(BIN)/ruff check -q src tests benchmarks notebooks
+	@$(BIN)/ruff format -q --check src tests benchmarks notebooks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tests/clean_notebooks.py
+
+lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page as a notebook
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab notebooks
+
+bench: $(READY)  ## speed against what a user would pick instead, as ratios
+	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:  ## remove what was built; the environment and the cache stay
+	rm -rf build _build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
