@@ -1,4 +1,4 @@
-"""Fail if a notebook source holds outputs, is paired with an .ipynb under git, or is not in percent format."""
+"""Fail if a notebook source holds outputs, has a tracked .ipynb, or is not as jupytext writes it."""
 
 import subprocess
 import sys

@@ -1,7 +1,15 @@
 """What all tests share."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
 
 # Properties are checked on the same examples in every run; linear algebra has no fixed duration.
 settings.register_profile(
@@ -15,3 +23,39 @@ def _own_directories(tmp_path, monkeypatch):
     """No test reads or writes the user's cache, or a store left by another run."""
     monkeypatch.setenv("REPALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("REPALIGN_DATA", raising=False)
+    monkeypatch.setenv("REPALIGN_OUT", str(tmp_path / "out"))
+
+
+def repalign(*words, cwd, **env):
+    """Run the command as a user would, without any network."""
+    return subprocess.run(
+        [sys.executable, "-m", "repalign", *words],
+        cwd=cwd,
+        env={**os.environ, "REPALIGN_OFFLINE": "1", "COLUMNS": "200", **env},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory):
+    """A copy of the book in which every notebook has been run at smoke, without network."""
+    root = tmp_path_factory.mktemp("book")
+    for name in ("notebooks", "book", "records"):
+        shutil.copytree(ROOT / name, root / name)
+    for name in ("_toc.yml", "_config.yml", "README.md"):
+        shutil.copy(ROOT / name, root)
+    cache = str(tmp_path_factory.mktemp("cache"))
+    done = repalign("run", "--profile", "smoke", cwd=root, REPALIGN_CACHE=cache)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+@pytest.fixture(scope="session")
+def site(book):
+    """The rendered book."""
+    done = repalign("book", "--profile", "smoke", cwd=book)
+    assert done.returncode == 0, done.stderr
+    return book / "_build" / "html"

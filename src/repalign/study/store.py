@@ -126,7 +126,7 @@ def _write(path: Path, key: str, result: Any) -> None:
 
 
 def _read(path: Path, key: str) -> Any:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         tree = json.loads(file["tree"].tobytes())
         if not isinstance(tree, dict) or tree["key"] != key:
             raise ValueError("it belongs to another key")

@@ -1,0 +1,171 @@
+"""The rendered book, as a reader meets it: in a browser, from the disk, without a network."""
+
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from repalign.runner.pages import _toc_files
+
+FILES = _toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+class Links(HTMLParser):
+    """The ids of a page, and where it points."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        if found.get("id"):
+            self.ids.add(found["id"])
+        for name in ("href", "src"):
+            if tag != "use" and found.get(name):
+                self.links.append(found[name])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_link_inside_the_book_leads_somewhere(site, file):
+    page = site / f"{file}.html"
+    for link in Links(page.read_text(encoding="utf-8")).links:
+        parts = urlsplit(link)
+        if parts.scheme or parts.netloc:
+            continue
+        target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+        assert target.exists(), f"{file} links to {link}"
+        if parts.fragment and target.suffix == ".html":
+            ids = Links(target.read_text(encoding="utf-8")).ids
+            assert unquote(parts.fragment) in ids, f"{file} links to {link}"
+
+
+def test_the_site_tells_nothing_of_the_machine(site):
+    """No page holds the path of the directory it was built in."""
+    root = str(site.parents[1])
+    for page in site.rglob("*.html"):
+        assert root not in page.read_text(encoding="utf-8"), page
+
+
+@pytest.fixture(scope="session")
+def browser():
+    found = os.environ.get("REPALIGN_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
+        if os.environ.get("REPALIGN_REQUIRE_BROWSER"):
+            pytest.fail("no browser found, and REPALIGN_REQUIRE_BROWSER is set: install chromium")
+        pytest.skip("no Chromium or Chrome on this machine")
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    quiet += ["--disable-component-update", "--disable-sync", "--disable-quic"]
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=found, args=quiet)
+
+
+@pytest.fixture
+def visit(browser, site):
+    """Open a page of the book; collects console errors and requests that leave the disk."""
+    contexts = []
+
+    def go(file, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.trouble = []
+        page.on("console", lambda m: m.type in ("error", "warning") and page.trouble.append(m.text))
+        page.on("pageerror", lambda error: page.trouble.append(str(error)))
+        page.on(
+            "request", lambda r: r.url.startswith(("file:", "data:", "blob:")) or page.trouble.append(r.url)
+        )
+        page.on("requestfailed", lambda r: page.trouble.append(f"not found: {r.url}"))
+        page.goto((site / f"{file}.html").as_uri())
+        page.wait_for_load_state("networkidle")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_page_in_a_browser(visit, file):
+    page = visit(file)
+    assert page.trouble == []
+    sizes = page.eval_on_selector_all(
+        "img, .ra-figure svg",
+        "all => all.filter(e => e.checkVisibility()).map(e => [e.getBoundingClientRect().width, e.naturalWidth ?? 1])",
+    )
+    assert all(width > 0 and natural > 0 for width, natural in sizes)
+    # Every formula in the source is set by MathJax, and none of them is an error.
+    formulas = page.locator(".math").count()
+    assert page.locator(".math mjx-container").count() >= formulas
+    assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
+    assert "$" not in re.sub(r"\$[A-Z_]+", "", page.locator("article p").all_inner_texts().__str__())
+    if file.startswith("notebooks/"):
+        assert formulas
+        assert sizes
+        assert page.locator(".ra-card").count()
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_page_fits_a_phone(visit, file):
+    page = visit(file, viewport={"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def contrast(page, selector):
+    """Contrast of an element's text with what is behind it."""
+    return page.eval_on_selector(
+        selector,
+        """element => {
+          const numbers = text => text.match(/[\\d.]+/g).map(Number);
+          const light = ([r, g, b]) => { const f = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+            return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+          let back = element, behind = [255, 255, 255];
+          while (back) { const c = numbers(getComputedStyle(back).backgroundColor);
+            if (c.length == 3 || c[3] > 0.5) { behind = c; break; } back = back.parentElement; }
+          const [low, high] = [light(numbers(getComputedStyle(element).color)), light(behind)].sort((a, b) => a - b);
+          return (high + 0.05) / (low + 0.05); }""",
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_cards_and_captions_are_readable(visit, scheme):
+    page = visit(next(f for f in FILES if f.startswith("notebooks/")), color_scheme=scheme)
+    assert page.get_attribute("html", "data-theme") == scheme
+    for selector in (".ra-figure svg", "figcaption", ".ra-card dd", ".ra-verdict", ".ra-settings td"):
+        assert contrast(page, selector) >= 4.5, selector
+
+
+def test_the_record_is_in_a_second_tab(visit, book):
+    file = next((f for f in FILES if (ROOT / "records" / f.removeprefix("notebooks/")).is_dir()), None)
+    if file is None:
+        pytest.skip("no record yet")
+    page = visit(file)
+    tabs = page.locator(".ra-tabs").first
+    panels = tabs.locator("> .ra-panel")
+    assert panels.nth(0).is_visible()
+    assert not panels.nth(1).is_visible()
+    tabs.locator("label").nth(1).click()
+    assert panels.nth(1).is_visible()
+    assert not panels.nth(0).is_visible()
+
+
+def test_search_works_from_the_disk(visit):
+    page = visit("search")
+    page.goto(page.url + "?q=alignment")
+    page.wait_for_selector("#search-results li", timeout=10_000)
+    assert page.locator("#search-results li").count()
+
+
+def test_built_pages_are_those_of_the_table_of_contents(site):
+    built = {p.relative_to(site).with_suffix("").as_posix() for p in Path(site).rglob("*.html")}
+    assert built - {"index", "genindex", "search"} == set(FILES)

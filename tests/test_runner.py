@@ -1,0 +1,278 @@
+"""Running pages: as a user does, on a small book of toy pages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import repalign
+from repalign.runner import pages, records
+from repalign.runner.pages import UserError
+
+PAGE = """# ---
+# jupyter:
+#   kernelspec: {{display_name: Python 3, language: python, name: python3}}
+# ---
+
+# %% [markdown]
+# # A toy page
+
+# %%
+from repalign import study
+study.begin("toy/{name}")
+study.claims(dict(id="toy.{name}", paper="one is one", criterion="it is"))
+
+# %% tags=["parameters"]
+profile = "laptop"
+device = "auto"
+change = {{}}
+word = "hello"
+
+# %%
+s = study.settings(profile, change, smoke=dict(n=1), laptop=dict(n=2), desktop=dict(n=3), paper=dict(n=4))
+s
+
+# %%
+{body}
+
+# %%
+study.claim("toy.{name}", measured={{"n": s.n, "word": word}}, holds=True)
+study.stamp()
+"""
+
+
+def write(root, name, body="print(word)"):
+    (root / "notebooks" / "toy" / f"{name}.py").write_text(PAGE.format(name=name, body=body))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A book of one page."""
+    root = tmp_path / "book"
+    (root / "notebooks" / "toy").mkdir(parents=True)
+    (root / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/intro\nchapters:\n- file: notebooks/toy/01_a\n"
+    )
+    (root / "_config.yml").write_text("title: toy\n")
+    (root / "book").mkdir()
+    (root / "book" / "intro.md").write_text("# Intro\n")
+    (root / "README.md").write_text("x\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\ny\n")
+    write(root, "01_a")
+    return root
+
+
+def measured(root, profile="laptop", name="01_a"):
+    path = root / "build" / profile / "toy" / name / "claims" / f"toy.{name}.json"
+    return json.loads(path.read_text())["measured"]
+
+
+def one_line(done, *parts):
+    """A mistake of the user's is one line that says what to do: no traceback, no page run."""
+    assert done.returncode == 2
+    assert done.stderr.startswith("repalign: ")
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.stderr.count("\n") == 1
+    for part in parts:
+        assert part in done.stderr
+
+
+def test_run_record_and_read_back(root):
+    done = repalign(
+        "run", "--set", "n=9", "--set", "word=you", cwd=root / "notebooks"
+    )  # from anywhere inside
+    assert done.returncode == 0, done.stderr
+    assert "ran" in done.stderr
+    assert measured(root) == {"n": 9, "word": "you"}
+    assert (root / "build/laptop/toy/01_a.ipynb").is_file()
+
+    # The same again does nothing; anything that matters makes it run again.
+    assert "unchanged" in repalign("run", "--set", "n=9", "--set", "word=you", cwd=root).stderr
+    assert "unchanged" not in repalign("run", cwd=root).stderr
+    assert measured(root) == {"n": 2, "word": "hello"}
+    assert "unchanged" not in repalign("run", "--force", cwd=root).stderr
+    write(root, "01_a", body="print(word, 2)")
+    assert "unchanged" not in repalign("run", cwd=root).stderr
+
+    table = repalign("claims", cwd=root)
+    assert "REPRODUCED" in table.stdout
+    assert "1 reproduced" in table.stdout
+    (claim,) = json.loads(repalign("claims", "--json", cwd=root).stdout)
+    assert claim["id"] == "toy.01_a"
+
+    one_line(
+        repalign("record", cwd=root), "no finished run at desktop", "repalign run toy/01_a --profile desktop"
+    )
+    one_line(repalign("record", "--profile", "smoke", cwd=root), "no verdict")
+    assert repalign("record", "--profile", "laptop", cwd=root).returncode == 0
+    kept = records.newest(root, "toy/01_a")
+    assert kept.run["profile"] == "laptop"
+    assert kept.run.keys() >= {"date", "machine", "commit", "versions", "settings", "seconds"}
+    readme = (root / "README.md").read_text()
+    assert "| `toy/01_a` |" in readme
+    assert "1 reproduced" in readme
+    assert "old" not in readme
+    assert readme.startswith("x\n")
+    assert readme.endswith("y\n")
+
+
+def test_a_failing_page_is_named_and_the_others_go_on(root):
+    assert repalign("run", cwd=root).returncode == 0
+    good = (root / "build/laptop/toy/01_a.ipynb").read_bytes()
+    write(root, "01_a", body="# why\nraise KeyError('missing thing')")
+    write(root, "02_b")
+    done = repalign("run", cwd=root)
+    assert done.returncode == 1
+    assert "failed" in done.stderr
+    assert "cell 4 (raise KeyError('missing thing')): KeyError: 'missing thing'" in done.stderr
+    kept = root / "build/failed/laptop/toy/01_a.ipynb"
+    assert str(kept) in done.stderr
+    assert "KeyError" in kept.read_text()
+    assert measured(root, name="02_b") == {"n": 2, "word": "hello"}
+    assert (root / "build/laptop/toy/01_a.ipynb").read_bytes() == good  # the last good page is still there
+    assert not list((root / "build").glob(".run-*"))
+    # A failed page is not taken for finished.
+    assert repalign("run", "01_a", cwd=root).returncode == 1
+
+
+def test_a_kernel_that_dies_is_a_failure_with_advice(root):
+    write(root, "01_a", body="import os; os.kill(os.getpid(), 9)")
+    done = repalign("run", cwd=root)
+    assert done.returncode == 1
+    assert "the kernel died" in done.stderr
+
+
+def test_a_full_disk_is_named(root):
+    write(root, "01_a", body="raise OSError(28, 'No space left on device')")
+    done = repalign("run", cwd=root)
+    assert done.returncode == 1
+    assert "the disk is full" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["run", "--profile", "huge"], ["unknown profile 'huge'", "smoke, laptop, desktop, paper"]),
+        (["run", "nothing"], ["no notebook matches 'nothing'", "toy/01_a"]),
+        (["run", "--set", "m=1"], ["no parameter 'm'", "word, n"]),
+        (["run", "--set", "n"], ["--set takes NAME=VALUE"]),
+        (["run", "--device", "tpu"], ["unknown device 'tpu'", "auto, cpu, cuda, mps"]),
+        (["run", "--jobs", "-1"], ["--jobs should be 0 or more"]),
+        (["claims"], ["nothing measured yet", "repalign run"]),
+        (["book"], ["not run yet at laptop: toy/01_a", "repalign run"]),
+    ],
+)
+def test_bad_words_are_one_line_and_run_nothing(root, words, parts):
+    one_line(repalign(*words, cwd=root), *parts)
+    assert not (root / "build").exists()
+
+
+def test_no_book_here(tmp_path):
+    one_line(repalign("run", cwd=tmp_path), "no book here", "_toc.yml")
+
+
+def test_an_unknown_option_is_explained(root):
+    done = repalign("run", "--prfile", "smoke", cwd=root)
+    assert done.returncode == 2
+    assert "Did you mean --profile" in done.stderr.replace("'", "")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_damaged_result_is_named(root):
+    repalign("run", cwd=root)
+    (root / "build/laptop/toy/01_a/claims/toy.01_a.json").write_text("{")
+    one_line(repalign("claims", cwd=root), "is damaged", "Delete it")
+
+
+def test_a_page_that_does_not_parse_or_lacks_its_cell_is_named(root):
+    write(root, "01_a", body="def (")
+    one_line(repalign("run", cwd=root), "toy/01_a does not parse")
+    (root / "notebooks/toy/01_a.py").write_text("# %%\n1 + 1\n")
+    one_line(repalign("run", cwd=root), "one cell tagged parameters, but has 0")
+
+
+def test_ctrl_c_stops_kernels_and_leaves_nothing_half_written(root):
+    mark = root / "started"
+    write(
+        root,
+        "01_a",
+        body=f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
+    )
+    write(root, "02_b")
+    command = [sys.executable, "-m", "repalign", "run", "--jobs", "2"]
+    process = subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    finished = root / "build/laptop/toy/02_b.ipynb"
+    while not (mark.exists() and mark.read_text() and finished.exists()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    kernel = int(mark.read_text())
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; finished pages are kept" in said
+    assert "Traceback" not in said
+    assert not (root / "build/laptop/toy/01_a.ipynb").exists()
+    assert finished.exists()
+    assert not list((root / "build").glob(".run-*"))
+    for _ in range(100):  # the kernel notices within a second or so that its parent is gone
+        if not _alive(kernel):
+            break
+        time.sleep(0.1)
+    assert not _alive(kernel)
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_disagreements_are_found(root):
+    assert pages.disagreements(root) == []
+    write(root, "02_b")
+    write(root, "03_c")
+    text = (root / "notebooks/toy/03_c.py").read_text()
+    (root / "notebooks/toy/03_c.py").write_text(
+        text.replace('begin("toy/03_c")', 'begin("toy/3")').replace("toy.03_c", "toy.02_b")
+    )
+    (root / "_toc.yml").write_text(
+        "root: book/intro\nchapters:\n- file: notebooks/toy/01_a\n- file: book/gone\n- file: notebooks/toy/03_c\n"
+    )
+    found = "\n".join(pages.disagreements(root))
+    assert "notebooks/toy/02_b is not in _toc.yml" in found
+    assert "book/gone, which does not exist" in found
+    assert "toy/03_c begins as toy/3" in found
+    assert "toy.02_b is declared on toy/02_b and on toy/03_c" in found
+
+
+def test_the_newest_record_wins_and_of_a_day_the_larger_profile(root):
+    for name in (
+        "2026-01-02-desktop",
+        "2026-02-01-laptop",
+        "2026-02-01-desktop",
+        "2025-12-31-paper",
+        "notes",
+    ):
+        place = root / "records/toy/01_a" / name
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(json.dumps({"profile": name.rpartition("-")[2], "date": name[:10]}))
+    newest = records.newest(root, "toy/01_a")
+    assert newest.place.name == "2026-02-01-desktop"
+    assert records.newest(root, "toy/02_b") is None
+
+
+def test_a_readme_without_markers_is_an_error_not_a_loss(root):
+    (root / "README.md").write_text("mine\n")
+    with pytest.raises(UserError, match="lost its"):
+        records.write_readme(root, pages.find(root))
+    assert (root / "README.md").read_text() == "mine\n"
