@@ -177,7 +177,7 @@ def test_no_book_here(tmp_path):
 def test_an_unknown_option_is_explained(root):
     done = repalign("run", "--prfile", "smoke", cwd=root)
     assert done.returncode == 2
-    assert "Did you mean --profile" in done.stderr.replace("'", "")
+    assert "No such option: --prfile" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -245,9 +245,9 @@ def test_disagreements_are_found(root):
     (root / "notebooks/toy/03_c.py").write_text(
         text.replace('begin("toy/03_c")', 'begin("toy/3")').replace("toy.03_c", "toy.02_b")
     )
-    (root / "_toc.yml").write_text(
-        "root: book/intro\nchapters:\n- file: notebooks/toy/01_a\n- file: book/gone\n- file: notebooks/toy/03_c\n"
-    )
+    listed = ("notebooks/toy/01_a", "book/gone", "notebooks/toy/03_c")
+    chapters = "".join(f"- file: {file}\n" for file in listed)
+    (root / "_toc.yml").write_text(f"root: book/intro\nchapters:\n{chapters}")
     found = "\n".join(pages.disagreements(root))
     assert "notebooks/toy/02_b is not in _toc.yml" in found
     assert "book/gone, which does not exist" in found

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -60,8 +59,14 @@ def run(
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
-    with board.progress:
-        results = Executor(root, jobs or os.cpu_count() or 1, board.cell, board.done).run(work, force=force)
+    try:
+        with board.progress:
+            results = Executor(root, jobs or os.cpu_count() or 1, board.cell, board.done).run(
+                work, force=force
+            )
+    except KeyboardInterrupt:
+        err.print("stopped; finished pages are kept, and the rest runs when you start again.")
+        raise typer.Exit(130) from None
     failed = [result for result in results if result.status == "failed"]
     if failed:
         err.print(f"{len(failed)} of {len(results)} notebooks failed.", style="red")
@@ -201,19 +206,12 @@ def _assignment(text: str) -> tuple[str, Any]:
 def main() -> NoReturn:
     """Run the command; what the user can mend is one line, not a traceback."""
     try:
-        # Standalone mode would turn Ctrl-C and every error into its own words and codes.
-        code = app(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        app()
     except UserError as error:
         err.print(f"repalign: {error}", style="red", markup=False)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        err.print("stopped; finished pages are kept, and the rest runs when you start again.")
-        sys.exit(130)
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         err.print(f"repalign: {error.strerror or error}{where}", style="red", markup=False)
         sys.exit(2)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(0)

@@ -233,7 +233,9 @@ def _problem(executed: Path, said: str) -> str:
     except (OSError, ValueError, KeyError):
         cells = []
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    for number, cell in enumerate(code, start=1):
+    # Count as the source does: papermill's injected cell is not in it.
+    own = [c for c in code if "injected-parameters" not in c["metadata"].get("tags", [])]
+    for number, cell in enumerate(own, start=1):
         for output in cell["outputs"]:
             if output["output_type"] == "error":
                 text = "".join(cell["source"]).strip()
