@@ -161,11 +161,12 @@ def claims(
         return
     if not found:
         raise UserError(f"nothing measured yet at {profile}: repalign run --profile {profile}.")
-    table = Table("claim", "verdict", "measured", "profile", "page", box=None)
+    table = Table(box=None)
+    for name in ("claim", "verdict", "profile"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("measured")
     for claim in found:
-        table.add_row(
-            claim["id"], claim["verdict"], _short(claim["measured"]), claim["profile"], claim["page"]
-        )
+        table.add_row(claim["id"], claim["verdict"], claim["profile"], _short(claim["measured"]))
     out.print(table)
     out.print(records.summary(found))
 
