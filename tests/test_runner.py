@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from conftest import repalign
-from repalign.runner import pages, records
+from repalign.runner import execute, pages, records
 from repalign.runner.pages import UserError
+from repalign.study.files import replace_directory
 
 PAGE = """# ---
 # jupyter:
@@ -235,6 +237,29 @@ def _alive(pid):
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_missing_kernel_says_what_to_install(root, monkeypatch):
+    there = execute.find_spec
+    monkeypatch.setattr(execute, "find_spec", lambda name: None if name == "ipykernel" else there(name))
+    with pytest.raises(UserError, match=r"ipykernel is not installed here: pip install 'repalign\[book\]'"):
+        execute.Executor(root, 1, lambda *_: None, lambda _: None)
+
+
+def test_a_directory_is_replaced_whole_by_several_at_once(tmp_path):
+    place = tmp_path / "place"
+
+    def put(i):
+        fresh = tmp_path / f"fresh{i}"
+        fresh.mkdir()
+        for name in "ab":
+            (fresh / name).write_text(str(i))
+        replace_directory(fresh, place)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, range(40)))
+    assert (place / "a").read_text() == (place / "b").read_text()
+    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == ["place"]
 
 
 def test_disagreements_are_found(root):

@@ -96,14 +96,18 @@ class _Board:
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, left="")
             self._started[name] = time.perf_counter()
-        self.progress.update(self._tasks[name], completed=done, total=total, left=self._left(name))
+        self.progress.update(
+            self._tasks[name], completed=done, total=total, left=self._left(name, done / max(total, 1))
+        )
 
-    def _left(self, name: str) -> str:
+    def _left(self, name: str, share: float) -> str:
+        """What the last run took less what has passed; without a last run, by the share of cells done."""
+        passed = time.perf_counter() - self._started[name]
         last = records.live(self._root, name, self._profile)
-        if last is None:
+        if last is None and not share:
             return ""
-        left = last.run["seconds"] - (time.perf_counter() - self._started[name])
-        return f"about {max(left, 1):.0f} s left"
+        whole = last.run["seconds"] if last else passed / share
+        return f"about {max(whole - passed, 1):.0f} s left"
 
     def done(self, result: Any) -> None:
         self._ended += 1

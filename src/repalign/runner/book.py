@@ -17,6 +17,7 @@ import yaml
 from repalign.runner.pages import Page, UserError, disagreements
 from repalign.runner.records import Kept, evidence, live, newest, summary
 from repalign.study.claims import card
+from repalign.study.files import replace_directory
 from repalign.study.style import framed, stylesheet
 
 
@@ -37,8 +38,7 @@ def build(root: Path, pages: list[Page], profile: str) -> Path:
         _sphinx(stage)
         site = root / "_build" / "html"
         site.parent.mkdir(exist_ok=True)
-        shutil.rmtree(site, ignore_errors=True)
-        os.replace(stage / "_build" / "html", site)
+        replace_directory(stage / "_build" / "html", site)
         return site
     finally:
         shutil.rmtree(stage, ignore_errors=True)

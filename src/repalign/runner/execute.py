@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from repalign.runner.pages import Page, UserError
-from repalign.study.files import digest, package_digest, write_json
+from repalign.study.files import digest, package_digest, replace_directory, write_json
 from repalign.study.run import versions
 
 
@@ -204,8 +204,7 @@ class Executor:
         run["commit"] = commit(self._root)
         write_json(results / "run.json", run)
         job.results.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(job.results, ignore_errors=True)
-        os.replace(results, job.results)
+        replace_directory(results, job.results)
         os.replace(executed, job.notebook)
 
 

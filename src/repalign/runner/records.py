@@ -18,7 +18,7 @@ from typing import Any
 
 from repalign.runner.pages import Page, UserError
 from repalign.study.claims import VERDICTS, read
-from repalign.study.files import write_text
+from repalign.study.files import replace_directory, write_text
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def record(root: Path, page: Page, profile: str) -> Path:
     try:
         os.chmod(fresh, 0o755)
         shutil.copytree(run.place, fresh, dirs_exist_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-        os.replace(fresh, place)
+        replace_directory(fresh, place)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return place

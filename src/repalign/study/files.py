@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,22 @@ def atomic(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def replace_directory(fresh: Path, place: Path) -> None:
+    """Put the directory ``fresh`` at ``place``, whatever is there; several processes may do so at once."""
+    for _ in range(20):
+        try:
+            os.replace(fresh, place)  # works where nothing, or an empty directory, is in the way
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        aside = tempfile.mkdtemp(dir=place.parent, prefix=".old-")
+        with suppress(FileNotFoundError):
+            os.replace(place, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    raise OSError(errno.EBUSY, "another process keeps writing there", str(place))
 
 
 def write_text(path: Path, text: str) -> None:
