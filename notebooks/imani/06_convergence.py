@@ -380,7 +380,8 @@ for seed in range(s.runs):
     )
     if seed == 0:
         first = (spec, predicted, trained)
-    print(f"seed {seed}: {races[-1]}")
+    print(f"seed {seed}: lead changes at {at.tolist()}, ", end="")
+    print(f"predicted {foreseen.tolist()}")
 
 # %% tags=["hide-input"]
 spec, predicted, trained = first

@@ -79,14 +79,27 @@ def _compose(notebook: Any, record: Kept | None) -> None:
             cell.metadata["tags"] = [*tags, "remove-cell"]  # the settings table says it better
         if cell.cell_type != "code":
             continue
-        cell.outputs = [o for o in cell.outputs if "style" not in _about(o)]
+        cell.outputs = _joined([o for o in cell.outputs if "style" not in _about(o)])
         for output in cell.outputs:
             about = _about(output)
             twin = _twin(about, record) if record else None
             if twin and record:
                 when = f"record of {record.run['date']} ({record.run['profile']})"
-                name = about.get("figure") or about["claim"]
+                # A figure and a claim may have the same id; their buttons must not be one group.
+                name = f"figure-{about['figure']}" if "figure" in about else f"claim-{about['claim']}"
                 output.data["text/html"] = _tabs(name, output.data["text/html"], twin, when)
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Lines printed one after the other as one block, however they arrived."""
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == "stream" == last.output_type and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def _about(output: Any) -> dict[str, Any]:
@@ -151,7 +164,7 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
         f"**{summary(found)}**, by the newest record where there is one, else by this run ({profile}).\n\n"
         f'<table class="ra-table ra-scoreboard">{head}{"".join(rows)}</table>\n\n'
         f"## What the runs cost\n\n"
-        f'<table class="ra-table">{cost_head}</tr>{"".join(costs)}</table>\n'
+        f'<table class="ra-table ra-costs">{cost_head}</tr>{"".join(costs)}</table>\n'
     )
 
 

@@ -78,7 +78,7 @@ def claim(
     paper_value: Any = None,
     seeds: Sequence[int] = (),
     exact: bool = False,
-) -> dict[str, Any]:
+) -> None:
     """Record what was measured for a claim, and show its verdict card.
 
     ``holds`` is one answer, or one per seed or panel: all true is REPRODUCED, none is NOT REPRODUCED,
@@ -119,7 +119,6 @@ def claim(
     write_json(output_directory() / "claims" / f"{id}.json", value)
     run.current.measured[id] = value
     style.display_html(card(value), f"{id}: {value['verdict']}", {"claim": id})
-    return value
 
 
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
