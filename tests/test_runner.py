@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from conftest import repalign
+from repalign._files import replace_directory
 from repalign.runner import execute, pages, records
 from repalign.runner.pages import UserError
-from repalign.study.files import replace_directory
 
 PAGE = """# ---
 # jupyter:

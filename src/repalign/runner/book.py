@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from repalign._files import replace_directory
 from repalign.runner.pages import Page, UserError, disagreements
 from repalign.runner.records import Kept, evidence, live, newest, summary
 from repalign.study.claims import card
-from repalign.study.files import replace_directory
 from repalign.study.style import framed, stylesheet
 
 

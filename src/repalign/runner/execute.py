@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from repalign._files import digest, package_digest, replace_directory, write_json
 from repalign.runner.pages import Page, UserError
-from repalign.study.files import digest, package_digest, replace_directory, write_json
 from repalign.study.run import versions
 
 

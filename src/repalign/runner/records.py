@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repalign._files import replace_directory, write_text
 from repalign.runner.pages import Page, UserError
 from repalign.study.claims import VERDICTS, read
-from repalign.study.files import replace_directory, write_text
 
 
 @dataclass(frozen=True)

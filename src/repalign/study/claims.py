@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from repalign._files import write_json
 from repalign.study import run, style
-from repalign.study.files import output_directory, write_json
 
 VERDICTS = ("REPRODUCED", "PARTLY", "NOT REPRODUCED", "UNTESTED")
 FIELDS = {
@@ -116,7 +116,7 @@ def claim(
         "seconds": run.current.seconds,
         "page": run.current.page,
     }
-    write_json(output_directory() / "claims" / f"{id}.json", value)
+    write_json(style.output_directory() / "claims" / f"{id}.json", value)
     run.current.measured[id] = value
     style.display_html(card(value), f"{id}: {value['verdict']}", {"claim": id})
 

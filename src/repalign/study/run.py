@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from repalign._files import digest, write_json
 from repalign.study import style
-from repalign.study.files import digest, output_directory, write_json
 
 if TYPE_CHECKING:
     from repalign.data import Dataset
@@ -111,7 +111,7 @@ def stamp() -> None:
         "data": current.data,
         "claims": sorted(current.measured),
     }
-    write_json(output_directory() / "run.json", facts)
+    write_json(style.output_directory() / "run.json", facts)
     line = (
         f"{current.page} · profile {current.profile} · {current.seconds:.0f} s · {facts['machine']} · "
         f"python {used['python']}, torch {used['torch']}, numpy {used['numpy']}, repalign {used['repalign']}"

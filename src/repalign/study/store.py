@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import platformdirs
 
-from repalign.study.files import atomic, digest, package_digest
+from repalign._files import atomic, digest, package_digest
 
 R = TypeVar("R")
 

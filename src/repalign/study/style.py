@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import io
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repalign.study.files import output_directory, write_text
+from repalign._files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,6 +19,11 @@ PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
 
 # Lines and letters are drawn in this colour, which becomes the colour of the text around the figure.
 _INK = "#010203"
+
+
+def output_directory() -> Path:
+    """Where this run's claims and figures go: what the runner says, else ``build/by-hand``."""
+    return Path(os.environ.get("REPALIGN_OUT", "build/by-hand"))
 
 
 def use() -> None:

@@ -1,4 +1,4 @@
-"""Where a run leaves its results, and how a file is written whole or not at all."""
+"""Files that are written whole or not at all, and short fingerprints of what is in them."""
 
 from __future__ import annotations
 
@@ -57,11 +57,6 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as readable JSON, atomically; NaN is refused, since JSON has none."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def output_directory() -> Path:
-    """Where this run's claims and figures go: what the runner says, else ``build/by-hand``."""
-    return Path(os.environ.get("REPALIGN_OUT", "build/by-hand"))
 
 
 def digest(*parts: str | bytes) -> str:
