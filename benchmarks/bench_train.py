@@ -1,18 +1,22 @@
-"""Training and linear descent against what one would write instead: ratios, in one run, on the same arrays."""
+"""Training and linear descent against what one would write instead: ratios, in one run, same arrays."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from repalign import study
 from repalign.alignment import gd_loss, spectrum, unit_rows
 from repalign.train import fit, fit_many
 
@@ -31,7 +35,7 @@ def ratio(ours: Callable[[], object], theirs: Callable[[], object], repeats: int
 def mlp(width: int = 128, depth: int = 3, inputs: int = 784) -> nn.Sequential:
     sizes = [inputs, *[width] * depth]
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(width, 10))
 
@@ -89,7 +93,29 @@ def closed_form(steps: int) -> tuple[float, float]:
     return ours, thousand * steps / 1000
 
 
+def spin(seconds: float, seed: int) -> int:
+    """A cell of a sweep: a fixed amount of CPU time."""
+    end, count = time.process_time() + seconds, 0
+    while time.process_time() < end:
+        count += 1
+    return seed
+
+
+def sweep_efficiency() -> tuple[float, float]:
+    """16 equal cells in two processes, against one core; the workers are already there."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["REPALIGN_CACHE"] = directory
+        study.sweep(spin, [dict(seconds=0.01, seed=-i) for i in (1, 2)], jobs=2)
+        times = []
+        for jobs, offset in ((2, 0), (1, 100)):
+            started = time.perf_counter()
+            study.sweep(spin, [dict(seconds=1.0, seed=offset + i) for i in range(16)], jobs=jobs)
+            times.append(time.perf_counter() - started)
+    return times[0], times[1]
+
+
 ROWS = {
+    "sweep of 16 cells in 2 processes · one core (2.0× is all there is)": sweep_efficiency,
     "batched ensemble, 16 MLPs 3×32 · loop over models": batched_ensemble,
     "tensors on device · DataLoader loop": tensors_on_device,
     "closed-form curve to step 10⁴ · iterated": lambda: closed_form(10**4),

@@ -46,6 +46,7 @@ def run(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
+    dask: Annotated[str, typer.Option(metavar="ADDRESS", help="Run sweeps on this Dask cluster.")] = "",
 ) -> None:
     """Execute notebooks into build/PROFILE. What has not changed since its last run is left alone."""
     from repalign.runner.execute import Executor, job
@@ -55,6 +56,8 @@ def run(
     _check_device(device)
     if jobs < 0:
         raise UserError(f"--jobs should be 0 or more, but is {jobs}.")
+    if dask:
+        os.environ["REPALIGN_DASK"] = dask
     change = dict(_assignment(text) for text in set_ or [])
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]

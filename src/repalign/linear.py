@@ -118,7 +118,7 @@ def _checked(phi: Tensor, y: Tensor, test_phi: Tensor, test_y: Tensor) -> tuple[
     same_rows(test_phi, test_y, "test_phi and test_y")
     if phi.shape[1] != test_phi.shape[1]:
         raise ValueError(
-            f"phi and test_phi should have the same features, but have {phi.shape[1]} and {test_phi.shape[1]}."
+            f"phi and test_phi should have as many features, but have {phi.shape[1]} and {test_phi.shape[1]}."
         )
     return phi, y, test_phi, test_y
 

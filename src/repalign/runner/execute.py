@@ -155,7 +155,9 @@ class Executor:
         executed = scratch / "page.ipynb"
         threads = str(max(1, (os.cpu_count() or 1) // self._jobs))
         environment = {
-            "OMP_NUM_THREADS": threads,  # several pages at once would otherwise fight for the cores
+            # Several pages at once would otherwise fight for the cores, and so would their sweeps.
+            "OMP_NUM_THREADS": threads,
+            "REPALIGN_JOBS": threads,
             **os.environ,
             "REPALIGN_OUT": str(scratch / "results"),
             "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere

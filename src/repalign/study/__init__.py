@@ -17,10 +17,12 @@ from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, settings
 from repalign.study.store import cached
 from repalign.study.style import PALETTE, show
+from repalign.study.sweep import SweepError, sweep
 
 __all__ = [
     "PALETTE",
     "PROFILES",
+    "SweepError",
     "begin",
     "cached",
     "claim",
@@ -29,5 +31,6 @@ __all__ = [
     "settings",
     "show",
     "stamp",
+    "sweep",
     "uses",
 ]

@@ -28,10 +28,10 @@ def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) ->
     runs again. When ``data`` is given it is passed on as ``fn(data, **config)``. Results are numbers,
     strings, arrays, tensors, and tuples, lists and dicts of them.
     """
-    key = digest(source(fn), _canonical(config), _fingerprint(data), package_digest())
-    path = directory() / f"{fn.__name__}-{key}.npz"
+    mark = key(fn, config, data)
+    path = _path(fn, mark)
     try:
-        return _read(path, key)
+        return _read(path, mark)
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
@@ -39,8 +39,22 @@ def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) ->
             f"the stored result {path.name} is unreadable ({error}): computing it again", stacklevel=2
         )
     result = fn(**config) if data is None else fn(data, **config)
-    _write(path, key, result)
+    write(fn, mark, result)
     return result
+
+
+def key(fn: Callable[..., Any], config: dict[str, Any], data: Any = None) -> str:
+    """Everything that the result depends on, as a short fingerprint."""
+    return digest(source(fn), _canonical(config), _fingerprint(data), package_digest())
+
+
+def has(fn: Callable[..., Any], key: str) -> bool:
+    """Is there a result under this key?"""
+    return _path(fn, key).is_file()
+
+
+def _path(fn: Callable[..., Any], key: str) -> Path:
+    return directory() / f"{fn.__name__}-{key}.npz"
 
 
 def directory() -> Path:
@@ -117,11 +131,12 @@ def _fingerprint(data: Any) -> str:
 # A result is one .npz without pickles: "tree" is JSON in which an array is its position in the file.
 
 
-def _write(path: Path, key: str, result: Any) -> None:
+def write(fn: Callable[..., Any], key: str, result: Any) -> None:
+    """Keep ``result`` under ``key``."""
     arrays: list[np.ndarray] = []
     tree = {"key": key, "value": _pack(result, arrays)}
     text = np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8)
-    with atomic(path) as part, part.open("wb") as file:
+    with atomic(_path(fn, key)) as part, part.open("wb") as file:
         np.savez(file, tree=text, **{f"a{i}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
 
 

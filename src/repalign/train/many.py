@@ -43,7 +43,8 @@ def fit_many(
     if any(str(model) != str(models[0]) for model in models):
         raise ValueError("the models should have one architecture, but differ: train the groups one by one.")
     for name, part in models[0].named_modules():
-        if isinstance(part, (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)):
+        draws = isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
+        if draws or isinstance(part, nn.modules.batchnorm._NormBase):
             raise ValueError(
                 f"{name} ({type(part).__name__}) cannot be trained in a batch: use fit for each model."
             )

@@ -1,0 +1,176 @@
+"""Map a function over configurations: processes on this machine, or an existing Dask cluster.
+
+Every finished cell is in the store at once, so a sweep that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from repalign.study import store
+
+R = TypeVar("R")
+_Cell = tuple[
+    int, str, Any
+]  # index, what went wrong (empty if nothing), result or None when it is in the store
+
+
+class SweepError(RuntimeError):
+    """Some cells failed. The others are finished and in the store."""
+
+    def __init__(self, failed: list[tuple[dict[str, Any], str]], total: int) -> None:
+        self.failed = failed
+        shown = "\n".join(f"  {config}: {_last_line(error)}" for config, error in failed[:10])
+        more = f"\n  and {len(failed) - 10} more" if len(failed) > 10 else ""
+        super().__init__(
+            f"{len(failed)} of {total} cells failed; the others are kept, and only these run again:\n"
+            f"{shown}{more}\nThe first one in full:\n{failed[0][1]}"
+        )
+
+
+def sweep(
+    fn: Callable[..., R],
+    configs: Sequence[dict[str, Any]],
+    *,
+    data: Any = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    retries: int = 3,
+) -> list[R]:
+    """``[cached(fn, config, data=data) for config in configs]``, in parallel.
+
+    ``jobs`` processes on this machine (default: ``$REPALIGN_JOBS``, else one per core), or the Dask
+    cluster at the address ``dask`` (default: ``$REPALIGN_DASK``). A worker that is lost is replaced and
+    its cell runs again, up to ``retries`` times with growing pauses. A cell that raises does not stop
+    the others; at the end a :class:`SweepError` names every one that failed with its configuration.
+    """
+    keys = [store.key(fn, config, data) for config in configs]
+    todo = [i for i, key in enumerate(keys) if not store.has(fn, key)]
+    dask = dask or os.environ.get("REPALIGN_DASK") or None
+    jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or os.cpu_count() or 1
+    failed: list[tuple[dict[str, Any], str]] = []
+    bar = _Bar(len(configs), len(configs) - len(todo))
+    if todo:
+        cells = [(i, fn, configs[i], keys[i], data) for i in todo]
+        run = _on_dask(cells, dask, retries) if dask else _here(cells, min(jobs, len(todo)), retries)
+        for i, error, result in run:
+            if error:
+                failed.append((configs[i], error))
+            elif dask:  # the cluster may not see this machine's disk
+                store.write(fn, keys[i], result)
+            bar.step()
+    bar.end()
+    if failed:
+        raise SweepError(failed, len(configs))
+    # Two equal configurations are one cell; a damaged file is computed again here.
+    return [store.cached(fn, config, data=data) for config in configs]
+
+
+def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: Any) -> _Cell:
+    try:
+        return index, "", fn(**config) if data is None else fn(data, **config)
+    except Exception:
+        return index, traceback.format_exc(), None
+
+
+def _compute_and_keep(
+    index: int, fn: Callable[..., Any], config: dict[str, Any], key: str, data: Any, directory: str
+) -> _Cell:
+    """In a worker: the result goes to the store before anything can happen to the parent."""
+    os.environ["REPALIGN_CACHE"] = directory
+    index, error, result = _compute(index, fn, config, data)
+    if not error:
+        try:
+            store.write(fn, key, result)
+        except Exception:
+            error = traceback.format_exc()
+    return index, error, None
+
+
+def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Cell]:
+    """Processes of this machine, each with its share of the cores."""
+    from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    if jobs == 1:
+        for i, fn, config, key, data in cells:
+            yield _compute_and_keep(i, fn, config, key, data, str(store.directory().parent))
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    left = {cell[0]: cell for cell in cells}
+    for attempt in range(retries + 1):
+        try:
+            with parallel_config(backend="loky", inner_max_num_threads=threads):
+                work = (
+                    delayed(_compute_and_keep)(i, fn, config, key, data, str(store.directory().parent))
+                    for i, fn, config, key, data in list(left.values())
+                )
+                # One cell at a time: cells are long, and a lost worker should take only its own along.
+                for cell in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
+                    left.pop(cell[0])
+                    yield cell
+            return
+        except TerminatedWorkerError as error:
+            # What was finished by a worker is in the store, though its answer was lost.
+            for i in [i for i, cell in left.items() if store.has(cell[1], cell[3])]:
+                left.pop(i)
+                yield i, "", None
+            if attempt == retries:
+                reason = f"a worker was lost {retries + 1} times, most likely for lack of memory ({error})"
+                yield from ((i, reason, None) for i in left)
+                return
+            time.sleep(2**attempt)
+
+
+def _on_dask(cells: list[tuple[Any, ...]], address: str, retries: int) -> Iterator[_Cell]:
+    """An existing cluster. Dask itself moves the cells of a lost worker to another one."""
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise RuntimeError("a Dask cluster needs pip install 'repalign[dist]'.") from None
+    try:
+        client = Client(address, timeout="10s")
+    except OSError as error:
+        raise RuntimeError(f"no Dask scheduler answers at {address} ({error}): is it running?") from None
+    with client:
+        shared = {
+            id(cell[4]): client.scatter(cell[4], broadcast=True) for cell in cells if cell[4] is not None
+        }
+        futures = {
+            client.submit(_compute, i, fn, config, shared.get(id(data)), retries=retries, pure=False): i
+            for i, fn, config, _, data in cells
+        }
+        for future in as_completed(futures):
+            lost = future.exception()
+            yield (futures[future], str(lost), None) if lost else future.result()
+
+
+class _Bar:
+    """Cells done and time left, on a terminal or in a live notebook; silent in an executed page."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total, self._done, self._first = total, done, done
+        self._started = time.perf_counter()
+        self._on = "REPALIGN_OUT" not in os.environ and sys.stdout is not None
+        if done and self._on:
+            print(f"{done} of {total} cells are in the store")
+
+    def step(self) -> None:
+        self._done += 1
+        if self._on:
+            each = (time.perf_counter() - self._started) / (self._done - self._first)
+            left = each * (self._total - self._done)
+            print(f"\r{self._done}/{self._total} cells, about {left:.0f} s left   ", end="", flush=True)
+
+    def end(self) -> None:
+        if self._on and self._done > self._first:
+            print(f"\r{self._done}/{self._total} cells in {time.perf_counter() - self._started:.0f} s      ")
+
+
+def _last_line(error: str) -> str:
+    return error.strip().splitlines()[-1]

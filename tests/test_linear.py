@@ -1,0 +1,83 @@
+"""Linear models on fixed features: the closed form against descent itself."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repalign.linear import Descent, best, logistic_descent, squared_descent
+
+
+def problem(seed, n, d, m=7):
+    g = torch.Generator().manual_seed(seed)
+    phi, test = (torch.randn(k, d, generator=g, dtype=torch.float64) for k in (n, m))
+    w = torch.randn(d, generator=g, dtype=torch.float64)
+    return phi, torch.sign(phi @ w), test, torch.sign(test @ w)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 15), st.integers(1, 15), st.floats(0.05, 1.9))
+def test_squared_descent_is_descent(seed, n, d, share):
+    phi, y, test, test_y = problem(seed, n, d)
+    eta = share * n / float(torch.linalg.matrix_norm(phi, 2)) ** 2
+    steps = torch.tensor([0, 1, 2, 3, 10, 41])
+    found = squared_descent(phi, y, test, test_y, eta=eta, steps=steps)
+    w = torch.zeros(d, dtype=torch.float64)
+    for step in range(42):
+        if step in steps:
+            i = steps.tolist().index(step)
+            assert float(found.train[i]) == pytest.approx(float((phi @ w - y).square().mean()), abs=1e-9)
+            assert float(found.test[i]) == pytest.approx(float((test @ w - test_y).square().mean()), rel=1e-8)
+            assert float(found.norm[i]) == pytest.approx(float(w.norm()), abs=1e-9)
+            if step:
+                assert found.test_error[i] == (torch.sign(test @ w) != test_y).double().mean()
+        w = w - eta / n * phi.mT @ (phi @ w - y)
+
+
+def test_a_million_steps_cost_one_decomposition():
+    phi, y, test, test_y = problem(0, 30, 40)
+    eta = 1.0 / float(torch.linalg.matrix_norm(phi, 2)) ** 2
+    last = squared_descent(phi, y, test, test_y, eta=eta, steps=torch.tensor([10**9]))
+    assert float(last.train[0]) < 1e-12
+    closed = torch.linalg.pinv(phi) @ y  # descent from zero ends at the solution of least norm
+    assert float(last.norm[0]) == pytest.approx(float(closed.norm()), rel=1e-6)
+
+
+def test_logistic_descent_follows_autograd():
+    phi, y, test, test_y = problem(1, 20, 5)
+    found = logistic_descent(phi, y, test, test_y, eta=0.7, steps=torch.tensor([0, 1, 25]))
+    w = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    for step in range(26):
+        loss = torch.log1p(torch.exp(-(phi @ w) * y)).mean() / np.log(2)
+        if step in (0, 1, 25):
+            i = [0, 1, 25].index(step)
+            assert float(found.train[i]) == pytest.approx(loss.item(), rel=1e-10)
+            assert float(found.norm[i]) == pytest.approx(w.norm().item(), rel=1e-10)
+        (g,) = torch.autograd.grad(loss, w)
+        w = (w - 0.7 * g).detach().requires_grad_()
+    assert float(found.train[0]) == pytest.approx(1.0)
+
+
+def test_numpy_in_numpy_out():
+    out = squared_descent(*(v.numpy() for v in problem(2, 9, 3)), eta=0.1, steps=np.arange(3))
+    assert all(isinstance(part, np.ndarray) for part in out)
+
+
+def curve(last):
+    return Descent(*[torch.tensor([1.0, last])] * 6)
+
+
+def test_the_best_step_size_is_the_one_with_the_lowest_final_loss():
+    assert best([curve(0.5), curve(0.2), curve(float("nan")), curve(float("inf"))]) == 1
+    with pytest.raises(ValueError, match="no step size converged"):
+        best([curve(float("nan"))])
+
+
+def test_bad_input():
+    phi, y, test, test_y = problem(3, 9, 3)
+    with pytest.raises(ValueError, match="1 and -1"):
+        logistic_descent(phi, y * 2, test, test_y, eta=0.1, steps=torch.arange(2))
+    with pytest.raises(ValueError, match="as many features"):
+        squared_descent(phi, y, test[:, :2], test_y, eta=0.1, steps=torch.arange(2))
+    with pytest.raises(ValueError, match="9 and 8 rows"):
+        squared_descent(phi, y[:-1], test, test_y, eta=0.1, steps=torch.arange(2))

@@ -1,0 +1,140 @@
+"""Sweeps: parallel, resumable, and unmoved by lost workers. Faults are real: processes are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from joblib.externals.loky import get_reusable_executor
+
+from repalign import study
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_idle_workers():
+    """joblib keeps its workers for the next sweep; here they would outlive the tests."""
+    yield
+    get_reusable_executor().shutdown(wait=True)
+
+
+def cell(n, seed, log=""):
+    if log:
+        with open(log, "a") as file:
+            file.write(f"{n}\n")
+    g = torch.Generator().manual_seed(seed)
+    return {"mean": torch.rand(n, generator=g).mean().item(), "pid": os.getpid()}
+
+
+def grid(log="", count=8):
+    return [dict(n=n, seed=1, log=str(log)) for n in range(1, count + 1)]
+
+
+def values(results):
+    return [r["mean"] for r in results]
+
+
+def test_results_come_in_order_from_several_processes():
+    found = study.sweep(cell, grid(), jobs=2)
+    assert values(found) == [cell(n, 1)["mean"] for n in range(1, 9)]
+    assert os.getpid() not in {r["pid"] for r in found}
+    assert values(study.sweep(cell, grid(count=3), jobs=1)) == values(found)[:3]
+
+
+def test_finished_cells_do_not_run_again(tmp_path):
+    log = tmp_path / "log"
+    study.sweep(cell, grid(log, 3), jobs=2)
+    study.sweep(cell, grid(log, 6), jobs=2)
+    assert sorted(log.read_text().split(), key=int) == ["1", "2", "3", "4", "5", "6"]
+
+
+def sometimes(n):
+    if n % 3 == 0:
+        raise ValueError(f"cannot do {n}")
+    return n
+
+
+def test_failed_cells_are_named_and_the_others_kept():
+    with pytest.raises(study.SweepError, match="2 of 7 cells failed") as caught:
+        study.sweep(sometimes, [dict(n=n) for n in range(1, 8)], jobs=2)
+    assert [config for config, _ in sorted(caught.value.failed, key=str)] == [dict(n=3), dict(n=6)]
+    assert "{'n': 3}: ValueError: cannot do 3" in str(caught.value)
+    assert study.sweep(sometimes, [dict(n=1), dict(n=7)], jobs=2) == [1, 7]
+
+
+def dies_once(n, mark):
+    path = Path(mark)
+    if n == 2 and not path.exists():
+        path.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return n * 10
+
+
+def always_dies(n):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_lost_worker_is_replaced(tmp_path):
+    configs = [dict(n=n, mark=str(tmp_path / "mark")) for n in range(6)]
+    assert study.sweep(dies_once, configs, jobs=2) == [0, 10, 20, 30, 40, 50]
+    with pytest.raises(study.SweepError, match="a worker was lost"):
+        study.sweep(always_dies, [dict(n=1), dict(n=2)], jobs=2, retries=0)
+
+
+SWEEP = """
+    import sys, time
+    from repalign import study
+
+    def slow(n, log):
+        with open(log, "a") as file:
+            file.write(f"{n}\\n")
+        time.sleep(0.15)
+        return n * n
+
+    if __name__ == "__main__":
+        print(study.sweep(slow, [dict(n=n, log=sys.argv[1]) for n in range(16)], jobs=2)[-1])
+"""
+
+
+def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
+    script, log = tmp_path / "sweep_script.py", tmp_path / "log"
+    script.write_text(textwrap.dedent(SWEEP))
+    command = [sys.executable, str(script), str(log)]
+    environment = {k: v for k, v in os.environ.items() if k != "REPALIGN_OUT"}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+    store = Path(os.environ["REPALIGN_CACHE"]) / "store"
+    deadline = time.monotonic() + 60
+    while len(list(store.glob("slow-*.npz"))) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = len(list(store.glob("slow-*.npz")))
+    started = log.read_text().split()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip().endswith("225")
+    assert "of 16 cells are in the store" in done.stdout
+    again = log.read_text().split()[len(started) :]
+    assert len(again) == 16 - finished  # no finished cell ran twice
+    assert len(list(store.glob("slow-*.npz"))) == 16
+
+
+def test_a_dask_cluster_gives_the_same_results_and_survives_a_lost_worker(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    here = values(study.sweep(cell, grid(), jobs=2))
+    os.environ["REPALIGN_CACHE"] = str(tmp_path / "elsewhere")
+    options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with distributed.LocalCluster(**options) as cluster:
+        assert values(study.sweep(cell, grid(), dask=cluster.scheduler_address)) == here
+        configs = [dict(n=n, mark=str(tmp_path / "mark")) for n in range(6)]
+        assert study.sweep(dies_once, configs, dask=cluster.scheduler_address) == [0, 10, 20, 30, 40, 50]
+
+
+def test_no_cluster_there():
+    pytest.importorskip("distributed")
+    with pytest.raises(RuntimeError, match="no Dask scheduler answers at"):
+        study.sweep(cell, grid(count=1), dask="tcp://127.0.0.1:9")

@@ -1,0 +1,396 @@
+"""Training: the numbers of a plain loop, stops, checkpoints that resume to the bit, and faults."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from repalign import train
+from repalign.train import DivergedError, fit, fit_many, log_epochs
+
+
+def mlp(seed=0, outputs=3, dropout=0.0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, outputs))
+
+
+def batch(n=50, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 5, generator=g)
+    return x, (x @ torch.randn(5, 3, generator=g)).argmax(1)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+MAKERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.01, weight_decay=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=0.1),
+    "nesterov": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "adam": lambda p: torch.optim.Adam(p, 0.01, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.01, weight_decay=0.1),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.01, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", train.OPTIMIZERS)
+def test_full_batch_training_is_the_plain_loop(name):
+    x, y = batch()
+    ours, theirs = mlp(), mlp()
+    fit(ours, x, y, optimizer=name, lr=0.01, weight_decay=0.1, batch_size=50, epochs=5)
+    descent = MAKERS[name](theirs.parameters())
+    for _ in range(5):
+        descent.zero_grad()
+        nn.functional.cross_entropy(theirs(x), y).backward()
+        descent.step()
+    torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-5, atol=1e-6)
+
+
+def test_losses_are_the_papers():
+    f, y = torch.tensor([[0.5], [-2.0]]), torch.tensor([1.0, -1.0])
+    expected = [math.log(1 + math.exp(-0.5)) / math.log(2), math.log(1 + math.exp(-2)) / math.log(2)]
+    assert train.LOSSES["logistic"](f, y).tolist() == pytest.approx(expected)
+    assert train.LOSSES["squared"](f, y).tolist() == pytest.approx([0.25, 1.0])
+    two = torch.tensor([[1.0, 2.0]])
+    assert train.LOSSES["squared"](two, torch.zeros(1, 2)).tolist() == [5.0]
+
+
+def test_an_epoch_sees_every_sample_once_and_seeds_differ():
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            seen.append(x[:, 0].clone())
+            return x[:, :1] * self.w
+
+    x = torch.arange(10.0)[:, None]
+    fit(Spy(), x, x, loss="squared", epochs=2, batch_size=4, lr=1e-9, seed=1)
+    first, second = torch.cat(seen[:3]), torch.cat(seen[3:])
+    assert [len(s) for s in seen] == [4, 4, 2] * 2
+    assert first.sort().values.tolist() == second.sort().values.tolist() == list(range(10))
+    assert first.tolist() != second.tolist()
+    seen.clear()
+    fit(Spy(), x, x, loss="squared", epochs=1, batch_size=4, lr=1e-9, seed=2)
+    assert torch.cat(seen).tolist() != first.tolist()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [1.0] * 6),
+        ("thirds", [1, 1, 1 / 3, 1 / 3, 1 / 9, 1 / 9]),
+        ("linear", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        (lambda share, epoch: float(epoch), [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_schedules(schedule, expected):
+    x, y = batch()
+    history = fit(mlp(), x, y, epochs=6, batch_size=50, lr=1.0, optimizer="sgd", schedule=schedule)
+    assert history.lr == pytest.approx(expected)
+    assert train.SCHEDULES["step30"](0.5, 29) == 1
+    assert train.SCHEDULES["step30"](0.5, 60) == pytest.approx(0.01)
+
+
+def test_stops():
+    x, y = batch()
+    assert fit(mlp(), x, y, epochs=3).stopped == "epochs"
+    history = fit(mlp(), x, y, epochs=500, lr=0.01, stop_loss=0.3)
+    assert history.stopped == "loss"
+    assert history.loss[-1] < 0.3 <= history.loss[-2]
+    model = mlp()
+    history = fit(model, x, y, epochs=2000, lr=0.01, stop_fit=3)
+    assert history.stopped == "fit"
+    assert history.perfect == 3
+    assert train.accuracy(model, x, y) == 1
+
+
+def test_measuring_changes_nothing_and_happens_where_asked():
+    x, y = batch()
+    plain, watched = mlp(dropout=0.5), mlp(dropout=0.5)
+    fit(plain, x, y, epochs=6)
+
+    def measure(model, epoch):
+        assert not model.training
+        torch.rand(3)
+        return train.accuracy(model, x, y)
+
+    history = fit(watched, x, y, epochs=6, measure=measure, at=[0, 2, 6])
+    assert list(history.measured) == [0, 2, 6]
+    torch.testing.assert_close(weights(plain), weights(watched), rtol=0, atol=0)
+    assert not plain.training
+
+
+def test_training_leaves_the_global_chance_alone():
+    x, y = batch()
+    model = mlp(dropout=0.5)
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    fit(model, x, y, epochs=2)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_log_epochs():
+    grid = log_epochs(4000, 40)
+    assert grid[0] == 0
+    assert grid[-1] == 4000
+    assert grid == sorted(set(grid))
+    assert log_epochs(1) == [0, 1]
+
+
+def test_crop_and_flip_moves_and_mirrors():
+    x = torch.arange(16.0).reshape(1, 1, 4, 4).expand(500, 1, 4, 4)
+    moved = train.crop_and_flip(x, torch.Generator().manual_seed(0), pad=1)
+    kinds = {tuple(image.flatten().tolist()) for image in moved}
+    assert len(kinds) == 18  # nine shifts, mirrored or not
+    assert tuple(range(16)) in kinds
+    assert tuple(x[0, 0].flip(-1).flatten().tolist()) in kinds
+    assert torch.equal(moved, train.crop_and_flip(x, torch.Generator().manual_seed(0), pad=1))
+
+
+def test_options_for_speed_train_too():
+    x = torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    y = (x.mean((1, 2, 3)) > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    options = dict(bfloat16=True, channels_last=True, augment=train.crop_and_flip)
+    history = fit(model, x, y, epochs=20, lr=0.03, **options)
+    assert history.loss[-1] < 0.8 * history.loss[0]
+
+
+# Checkpoints
+
+
+def test_resuming_takes_the_very_steps(tmp_path):
+    x, y = batch()
+    whole, broken = mlp(dropout=0.5), mlp(dropout=0.5)
+    expected = fit(whole, x, y, epochs=8, schedule="linear", measure=lambda m, e: e)
+
+    class StopError(Exception):
+        pass
+
+    def interrupt(epoch, history):
+        if epoch == 5:
+            raise StopError
+
+    path = tmp_path / "state.pt"
+    options = dict(epochs=8, schedule="linear", checkpoint=path, every=2, measure=lambda m, e: e)
+    with pytest.raises(StopError):
+        fit(broken, x, y, progress=interrupt, **options)
+    fresh = mlp(seed=9, dropout=0.5)  # what a new process would start from
+    history = fit(fresh, x, y, **options)
+    assert torch.equal(weights(fresh), weights(whole))
+    assert history.loss == expected.loss
+    assert list(history.measured) == list(range(9))
+    # Finished: the same call returns at once, with the trained weights.
+    again = mlp(seed=10, dropout=0.5)
+    assert fit(again, x, y, **options).loss == expected.loss
+    assert torch.equal(weights(again), weights(whole))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    x, y = batch()
+    path = tmp_path / "state.pt"
+    fit(mlp(), x, y, epochs=1, checkpoint=path)
+    for change in (dict(lr=0.5), dict(seed=3), dict(epochs=2)):
+        with pytest.raises(ValueError, match="belongs to another model, data or configuration"):
+            fit(mlp(), x, y, **{"epochs": 1, **change}, checkpoint=path)
+    with pytest.raises(ValueError, match="belongs to another"):
+        fit(mlp(), x + 1, y, epochs=1, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="cannot be read"):
+        fit(mlp(), x, y, epochs=1, checkpoint=path)
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    x, y = batch()
+    path = tmp_path / "state.pt"
+    save, count = torch.save, 0
+
+    def full(state, part):
+        nonlocal count
+        count += 1
+        if count == 3:
+            part.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        save(state, part)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        fit(mlp(), x, y, epochs=5, checkpoint=path)
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["state.pt"]
+    resumed, whole = mlp(seed=4), mlp()
+    fit(resumed, x, y, epochs=5, checkpoint=path)
+    fit(whole, x, y, epochs=5)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_killed_between_checkpoints_resumes_to_the_same_weights(tmp_path):
+    """A real process, a real SIGKILL."""
+    code = f"""
+    import sys, time, torch
+    sys.path.insert(0, {os.path.dirname(__file__)!r})
+    from test_train import batch, mlp, weights
+    from repalign.train import fit
+    torch.set_num_threads(1)
+    model = mlp(dropout=0.3)
+    slow = lambda epoch, history: time.sleep(0.05)
+    fit(model, *batch(), epochs=40, checkpoint={str(tmp_path / "s.pt")!r}, every=5, progress=slow)
+    torch.save(weights(model), {str(tmp_path / "end.pt")!r})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    process = subprocess.Popen(command)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "s.pt").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "end.pt").exists()
+    subprocess.run(command, check=True, timeout=120)
+    resumed = torch.load(tmp_path / "end.pt", weights_only=True)
+    (tmp_path / "s.pt").unlink()
+    subprocess.run(command, check=True, timeout=120)
+    assert torch.equal(resumed, torch.load(tmp_path / "end.pt", weights_only=True))
+
+
+# Faults
+
+
+def test_a_loss_that_diverges_stops_and_says_where():
+    x, y = batch()
+    with pytest.raises(DivergedError, match=r"at step \d+ \(epoch \d+\).*'lr': 1e\+20"):
+        fit(mlp(outputs=1), x, y.float(), loss="squared", optimizer="sgd", lr=1e20, epochs=50)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(loss="hinge"), "unknown loss 'hinge': choose one of squared, logistic, cross_entropy"),
+        (dict(optimizer="lion"), "unknown optimizer 'lion'"),
+        (dict(schedule="steps"), "unknown schedule 'steps'"),
+        (dict(epochs=0), "epochs should be above 0"),
+        (dict(lr=-1.0), "lr should be above 0"),
+        (dict(batch_size=0), "batch_size should be above 0"),
+    ],
+)
+def test_bad_options(options, message):
+    x, y = batch()
+    with pytest.raises(ValueError, match=message):
+        fit(mlp(), x, y, **{"epochs": 1, **options})
+    with pytest.raises(ValueError, match="50 and 49 rows"):
+        fit(mlp(), x, y[:-1], epochs=1)
+
+
+# Many at once
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_many_at_once_are_the_same_as_one_by_one(optimizer):
+    x, y = batch(70)
+    lrs, decays, seeds = [0.01, 0.02, 0.005], [0.0, 0.1, 0.01], [3, 4, 5]
+    alone = [mlp(i).double() for i in range(3)]
+    together = [mlp(i).double() for i in range(3)]
+    options = dict(optimizer=optimizer, epochs=4, batch_size=16, schedule="linear")
+    losses = [
+        fit(m, x.double(), y, lr=lr, weight_decay=wd, seed=s, **options).loss
+        for m, lr, wd, s in zip(alone, lrs, decays, seeds, strict=True)
+    ]
+    found = fit_many(together, x.double(), y, lr=lrs, weight_decay=decays, seeds=seeds, **options)
+    for a, b, loss, history in zip(alone, together, losses, found, strict=True):
+        # Learning rates are held in float32.
+        torch.testing.assert_close(weights(a), weights(b), rtol=1e-5, atol=1e-7)
+        assert history.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_many_with_labels_of_their_own():
+    x, y = batch()
+    own = torch.stack([y, (y + 1) % 3])
+    alone, together = [mlp(i) for i in range(2)], [mlp(i) for i in range(2)]
+    for model, labels in zip(alone, own, strict=True):
+        fit(model, x, labels, epochs=3, seed=1)
+    fit_many(together, x, own, epochs=3, seeds=[1, 1])
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(weights(a), weights(b), rtol=1e-3, atol=1e-5)
+
+
+def test_many_refuse_what_would_not_be_the_same():
+    x, y = batch()
+    with pytest.raises(ValueError, match="one seed per model"):
+        fit_many([mlp()], x, y, epochs=1, seeds=[1, 2])
+    with pytest.raises(ValueError, match="one architecture"):
+        fit_many([mlp(), mlp(outputs=4)], x, y, epochs=1, seeds=[1, 2])
+    with pytest.raises(ValueError, match="BatchNorm1d"):
+        fit_many([nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))], x, y, epochs=1, seeds=[1])
+    with pytest.raises(ValueError, match="choose sgd, momentum or adam"):
+        fit_many([nn.Linear(5, 3)], x, y, epochs=1, seeds=[1], optimizer="rmsprop")
+    with pytest.raises(ValueError, match="one value per model"):
+        fit_many([nn.Linear(5, 3)], x, y, epochs=1, seeds=[1], lr=[0.1, 0.2])
+    with pytest.raises(DivergedError, match="model 1"):
+        fit_many(
+            [nn.Linear(5, 1), nn.Linear(5, 1)],
+            x,
+            y.float(),
+            loss="squared",
+            epochs=30,
+            seeds=[1, 2],
+            optimizer="sgd",
+            lr=[1e-3, 1e20],
+        )
+
+
+# More than one process
+
+
+def test_two_processes_follow_the_curve_of_one(tmp_path):
+    """Accelerate on two CPU processes: the same global batch, the same losses.
+
+    ``accelerate launch`` starts several processes for GPUs only, so torch's launcher starts these two.
+    """
+    pytest.importorskip("accelerate")
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import json, sys, torch
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from accelerate import Accelerator
+        from test_train import batch, mlp
+        from repalign.train import fit
+        accelerator = Accelerator(cpu=True)
+        assert accelerator.num_processes == int(sys.argv[1])
+        history = fit(mlp(), *batch(51), epochs=4, batch_size=16, accelerator=accelerator)
+        if accelerator.is_main_process:
+            json.dump(history.loss, open(sys.argv[2], "w"))
+        accelerator.end_training()
+        """)
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    launch += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    out = tmp_path / "losses.json"
+    done = subprocess.run(
+        [*launch, str(script), "2", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    alone = fit(mlp(), *batch(51), epochs=4, batch_size=16)
+    assert json.loads(out.read_text()) == pytest.approx(alone.loss, rel=1e-5)
