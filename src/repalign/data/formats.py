@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import shutil
 import tarfile
@@ -13,8 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 import numpy as np
+from PIL import Image
 
 from repalign.data.errors import UnavailableError
+from repalign.data.pickles import load_arrays
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, Array]  # images or rows, labels
@@ -63,6 +66,36 @@ def mnist_files(folder: Path, split: str) -> Arrays:
             f"{folder}: images of shape {x.shape} do not go with labels of shape {y.shape}"
         )
     return x[:, None], y.astype(np.int64)
+
+
+def cifar_pickles(folder: Path, split: str) -> Arrays:
+    """CIFAR-10 and CIFAR-100 as their home packs them: pickled batches of planar rows."""
+    hundred = (folder / "train").exists() or (folder / "meta").exists()
+    ten = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+    batches = [load_arrays(find(folder, name)) for name in ([split] if hundred else ten[split])]
+    try:
+        x = np.concatenate([batch["data"] for batch in batches])
+        y = np.concatenate([batch["fine_labels" if hundred else "labels"] for batch in batches])
+        return x.reshape(-1, 3, 32, 32), y.astype(np.int64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnavailableError(f"{folder} does not hold CIFAR batches: {error!r}") from error
+
+
+def cifar_png_rows(folder: Path, split: str) -> Arrays:
+    """CIFAR-10 as PNG files in which each row of 1024 pixels is one image, labels as JSON."""
+    names = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}[split]
+    parts = []
+    for name in names:
+        try:
+            with Image.open(find(folder, f"{name}.png")) as image:
+                rows = np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for a broken PNG
+            raise UnavailableError(f"{folder / name}.png cannot be read: {error}") from error
+        if rows.shape[1] != 1024:
+            raise UnavailableError(f"{folder / name}.png should be 1024 pixels wide, but is {rows.shape[1]}")
+        parts.append(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
+    y = np.asarray(json.loads((folder / f"{split}_lables.json").read_text("utf-8")), dtype=np.int64)
+    return np.concatenate(parts), y
 
 
 def unpack(archive: Path, target: Path, wanted: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from repalign.data.cache import Entry
 from repalign.data.errors import DataError, UnavailableError
 from repalign.data.fetch import Progress, quiet
 from repalign.data.sets import Set, lookup
+from repalign.data.subset import from_shipped
 
 Classes = Sequence[str | int] | str | None
 
@@ -119,7 +120,7 @@ def find(
             return None
 
     def subset() -> Entry:
-        shipped = sources.from_shipped(name, split)
+        shipped = from_shipped(name, split)
         have = int(np.isin(shipped.y, chosen).sum())
         if n is None or n > have:
             raise UnavailableError(f"it has {have} samples of these classes, {n or 'all'} are wanted")
@@ -135,7 +136,7 @@ def find(
     for title, origin in remote:
         steps.append((title, lambda o=origin: sources.from_network(name, split, o, progress)))  # type: ignore[misc]
     if shrink:
-        steps.append(("shipped subset", lambda: sources.from_shipped(name, split)))
+        steps.append(("shipped subset", lambda: from_shipped(name, split)))
     for title, source in steps:
         if (found := attempt(title, source)) is not None:
             return found
@@ -157,7 +158,7 @@ def source_fingerprint(name: str, split: str = "train") -> str:
     steps: dict[str, Callable[[], Entry]] = {
         "folder": lambda: sources.from_folder(name, split),
         "cache": lambda: sources.from_cache(name, split),
-        "shipped": lambda: sources.from_shipped(name, split),
+        "shipped": lambda: from_shipped(name, split),
     }
     for title, source in steps.items():
         try:

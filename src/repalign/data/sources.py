@@ -6,7 +6,6 @@ package registries. Each returns an entry or raises UnavailableError with one li
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import shutil
@@ -14,16 +13,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from repalign.data import cache, fetch
 from repalign.data.cache import Entry
 from repalign.data.errors import UnavailableError
 from repalign.data.fetch import Progress, Web, quiet
 from repalign.data.formats import Arrays, unpack
 from repalign.data.sets import Source, lookup
-
-SHIPPED = Path(__file__).parent / "shipped"
 
 
 def user_folder(explicit: str | os.PathLike[str] | None = None) -> Path | None:
@@ -70,21 +65,6 @@ def from_cache(name: str, split: str) -> Entry:
     if entry is None:
         raise UnavailableError(f"nothing of it in {cache.root()}")
     return entry
-
-
-@functools.lru_cache(maxsize=4)
-def from_shipped(name: str, split: str) -> Entry:
-    """The subset inside the package."""
-    if not lookup(name).shipped or split not in ("train", "test"):
-        raise UnavailableError("no subset is shipped with the package")
-    try:
-        with np.load(SHIPPED / f"{name}.npz", allow_pickle=False) as file:
-            x, y = file[f"{split}_x"], file[f"{split}_y"].astype(np.int64)
-    except OSError as error:
-        raise UnavailableError(f"the subset cannot be read: {error}") from error
-    classes, whole = lookup(name).classes, lookup(name).splits[split]
-    source = f"the subset of {len(y):,} shipped with repalign (the whole {split} split has {whole:,})"
-    return Entry(x, y, classes, source, cache.content_hash(x, y, classes))
 
 
 def from_network(name: str, split: str, source: Source, progress: Progress = quiet) -> Entry:
