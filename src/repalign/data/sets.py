@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from repalign.data import formats
 from repalign.data.fetch import Package, Web
-from repalign.data.names import CIFAR10, CIFAR10_ARTIFICIAL, CIFAR10_NATURAL, CIFAR100
+from repalign.data.names import CIFAR10, CIFAR10_ARTIFICIAL, CIFAR10_NATURAL, CIFAR100, FASHION, KUZUSHIJI
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,7 @@ SETS: dict[str, Set] = {
         licence="MIT (Zalando SE)",
         page="https://github.com/zalandoresearch/fashion-mnist",
         splits=_DIGITS,
-        classes=(
-            "T-shirt/top",
-            "Trouser",
-            "Pullover",
-            "Dress",
-            "Coat",
-            "Sandal",
-            "Shirt",
-            "Sneaker",
-            "Bag",
-            "Ankle boot",
-        ),
+        classes=FASHION,
         folders=("FashionMNIST/raw", "FashionMNIST", "fashion-mnist", "fashion_mnist"),
         read=formats.mnist_files,
         home=_idx_home(
@@ -146,7 +135,7 @@ SETS: dict[str, Set] = {
         licence="CC BY-SA 4.0 (ROIS-DS Center for Open Data in the Humanities)",
         page="http://codh.rois.ac.jp/kmnist/",
         splits=_DIGITS,
-        classes=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+        classes=KUZUSHIJI,
         folders=("KMNIST/raw", "KMNIST", "kmnist"),
         read=formats.mnist_files,
         home=_idx_home(
