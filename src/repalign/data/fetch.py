@@ -27,6 +27,8 @@ from repalign.data.errors import UnavailableError
 Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (0: unknown)
 
 _TIMEOUT = 15  # seconds without an answer
+# Wheels only: asked for anything else, pip would run code of the package to learn its name.
+_PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--retries", "1"]
 _silent_hosts: dict[str, tuple[float, str]] = {}  # a host that did not answer is left alone for a minute
 
 
@@ -135,14 +137,15 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
 def _from_client(item: Package, part: Path) -> None:
     """Let npm, pip or apt-get put the package into a fresh directory, and take it from there."""
     if item.client == "sdist":
-        # Asked for an sdist, pip would run its setup.py. It is asked only where the file is.
+        # Asked for an sdist, pip would run its setup.py; here it only says where the file is.
         _http(_sdist_url(item), part, item.size, lambda done, total: None)
         return
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    # Each client is told to give up soon: a closed network should cost seconds.
+    brief = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000"]
     command = {
-        "npm": ["npm", "pack", "--silent", "--ignore-scripts", f"{item.name}@{item.version}"],
-        "apt": ["apt-get", "download", "-qq", f"{item.name}={item.version}"],
-        "wheel": [*pip, f"{item.name}=={item.version}"],
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts", *brief, f"{item.name}@{item.version}"],
+        "apt": ["apt-get", "download", "-qq", "-oAcquire::Retries=1", f"{item.name}={item.version}"],
+        "wheel": [*_PIP, "--quiet", f"{item.name}=={item.version}"],
     }[item.client]
     with tempfile.TemporaryDirectory(dir=part.parent, prefix=".tmp-") as folder:
         _run(command, Path(folder))
@@ -154,9 +157,8 @@ def _from_client(item: Package, part: Path) -> None:
 
 def _sdist_url(item: Package) -> str:
     """Where pip's index keeps the sdist, read from pip's own account of what it passes over."""
-    pip = [sys.executable, "-m", "pip", "-vv", "download", "--no-deps", "--only-binary", ":all:"]
     with tempfile.TemporaryDirectory() as folder:
-        said = _run([*pip, f"{item.name}=={item.version}"], Path(folder), may_fail=True)
+        said = _run([*_PIP, "-vv", f"{item.name}=={item.version}"], Path(folder), may_fail=True)
     file = f"{re.sub('[-_.]+', '[-_.]', item.name)}-{re.escape(item.version)}"
     found = re.search(rf"\b(?:https?|file)://\S+/{file}\.tar\.gz", said)
     if not found:

@@ -15,6 +15,7 @@ from repalign.data import cache
 from repalign.data.cache import Entry
 from repalign.data.errors import UnavailableError
 from repalign.data.formats import Array
+from repalign.data.sampling import sample
 from repalign.data.sets import SETS, lookup
 
 FOLDER = Path(__file__).parent / "shipped"
@@ -57,7 +58,7 @@ def restore(d: Array) -> Array:
 
 def make() -> None:
     """Make the shipped files again from the whole sets."""
-    from repalign.data.loading import find, sample  # they read what this module makes
+    from repalign.data.sources import find  # it reads what this function makes
 
     for name in [name for name, row in SETS.items() if row.shipped]:
         classes = list(range(len(lookup(name).classes)))
