@@ -88,8 +88,9 @@ def test_a_slice_can_be_looked_at():
     assert 0.1 < lungs.mean() < 0.35
 
 
-def test_ct_position_gives_way_to_the_phantom_under_its_own_name(monkeypatch):
+def test_ct_position_gives_way_to_the_phantom_under_its_own_name(monkeypatch, phantom):
     monkeypatch.setenv("REPALIGN_OFFLINE", "1")
+    monkeypatch.setattr(ct_phantom, "generate", lambda: phantom)
     d = data.load("ct_position", n=100)
     assert d.name == "ct_phantom"
     assert "in place of ct_position" in d.source

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -181,13 +180,10 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
         if (known := cache.read(f"{name}/{split}")) is not None:
             return known  # another process has just done it
         paths = [fetch.get(file, progress) for file in source.files]
-        folder = Path(tempfile.mkdtemp(dir=cache.root(), prefix=".tmp-"))
+        folder = fresh(name)
         try:
-            for file, path in zip(source.files, paths, strict=True):
-                if source.members:
-                    unpack(path, folder, source.members)
-                elif isinstance(file, Web):
-                    shutil.copyfile(path, folder / file.url.rsplit("/", 1)[-1])
+            with cache.explain_full_disk():
+                lay_out(source, paths, folder)
             for part in row.splits:
                 if source.read is None:
                     raise UnavailableError("its files have no reader")
@@ -198,6 +194,23 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
         for path in paths:  # the arrays are stored: the archives have done their work
             path.unlink(missing_ok=True)
     return from_cache(name, split)
+
+
+def lay_out(source: Source, paths: Sequence[Path], folder: Path) -> None:
+    """Put what a reader expects into ``folder``: members of archives, or the files themselves."""
+    for file, path in zip(source.files, paths, strict=True):
+        if source.members:
+            unpack(path, folder, source.members)
+        elif isinstance(file, Web):
+            shutil.copyfile(path, folder / file.url.rsplit("/", 1)[-1])
+
+
+def fresh(name: str) -> Path:
+    """An empty directory to unpack into. Call it with the lock held: what a dead process left there goes."""
+    folder = cache.root() / f".unpack-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def describe(source: Source) -> str:
@@ -245,10 +258,10 @@ def tree_from_home(name: str, split: str, source: Source, progress: Progress) ->
     with cache.lock(name):
         if not final.is_dir():
             path = fetch.get(source.files[0], progress)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(dir=final.parent, prefix=".tmp-"))
+            folder = fresh(name)
             try:
                 unpack_tree(path, folder)
+                final.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(folder, final)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)

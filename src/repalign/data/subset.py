@@ -22,20 +22,24 @@ FOLDER = Path(__file__).parent / "shipped"
 PER_CLASS = {"train": 500, "test": 100}
 
 
-@functools.lru_cache(maxsize=4)
 def from_shipped(name: str, split: str) -> Entry:
     """The subset inside the package, or UnavailableError where there is none."""
-    row = lookup(name)
-    if not row.shipped or split not in PER_CLASS:
+    if not lookup(name).shipped or split not in PER_CLASS:
         raise UnavailableError("no subset is shipped with the package")
+    return _read(name, split)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(name: str, split: str) -> Entry:
     try:
         with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
             x, y = file[f"{split}_x"], file[f"{split}_y"].astype(np.int64)
     except OSError as error:
         raise UnavailableError(f"the subset cannot be read: {error}") from error
     x = restore(x) if x.shape[1] == 3 else x
-    source = f"the subset of {len(y):,} shipped with repalign (the whole split has {row.splits[split]:,})"
-    return Entry(x, y, row.classes, source, cache.content_hash(x, y, row.classes))
+    classes, whole = lookup(name).classes, lookup(name).splits[split]
+    source = f"the subset of {len(y):,} shipped with repalign (the whole split has {whole:,})"
+    return Entry(x, y, classes, source, cache.content_hash(x, y, classes))
 
 
 def differences(x: Array) -> Array:
