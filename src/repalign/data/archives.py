@@ -98,7 +98,7 @@ def _debian_data(package: Path) -> bytes:
         file.seek(8)
         while len(header := file.read(60)) == 60:
             name, size = header[:16].decode("ascii").strip(" /"), int(header[48:58])
-            if name.startswith("data.tar"):
-                return file.read(size)
+            if name.startswith("data.tar") and len(content := file.read(size)) == size:
+                return content
             file.seek(size + size % 2, 1)  # members begin at even offsets
     raise UnavailableError(f"{package.name} has no data.tar: cut short or not a Debian package")

@@ -89,17 +89,15 @@ def get(item: Web | Package, progress: Progress = quiet) -> Path:
 
 
 def mismatch(path: Path, digest: str) -> str:
-    """What is wrong with the file, or an empty string."""
+    """What is wrong with the file, or an empty string. A digest may be the beginning of one."""
     kind, _, expected = digest.partition(":")
     if not kind:
         return ""
     with open(path, "rb") as file:
         have = hashlib.file_digest(file, kind).hexdigest()
-    return (
-        ""
-        if have == expected
-        else f"{kind} is {have[:12]}…, expected {expected[:12]}… (altered or cut short)"
-    )
+    if have.startswith(expected):
+        return ""
+    return f"{kind} is {have[:12]}…, expected {expected[:12]}… (altered or cut short)"
 
 
 def _plain(text: str) -> str:

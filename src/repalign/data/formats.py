@@ -125,7 +125,7 @@ def quickdraw_lines(folder: Path, split: str) -> Read:
     if not files:
         raise UnavailableError(f"{folder} has no *{suffix}")
     try:
-        drawings = [json.loads(f"[{','.join(contents(file).decode().split())}]") for file in files]
+        drawings = [json.loads(f"[{','.join(contents(file).decode().splitlines())}]") for file in files]
         x = np.concatenate([np.asarray(d, np.float32) for d in drawings]).reshape(-1, 1, 28, 28)
     except ValueError as error:
         raise UnavailableError(f"{folder}: not drawings of 28×28 numbers: {error}") from error

@@ -24,11 +24,18 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+def _from_buffer(buffer: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
+    """How pickles of protocol 5 carry an array."""
+    return np.frombuffer(buffer, dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
 # numpy's own rebuilding function, under the names it has had.
 _rebuild = np.empty(0).__reduce__()[0]
 _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _rebuild,
     ("numpy._core.multiarray", "_reconstruct"): _rebuild,
+    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
+    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("collections", "OrderedDict"): OrderedDict,
@@ -50,14 +57,6 @@ def load_arrays(source: Path | BinaryIO, *, encoding: str = "latin1") -> Any:
             return load_arrays(file, encoding=encoding)
     try:
         return _ArraysOnly(source, encoding=encoding).load()
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        TypeError,
-    ) as error:
+    except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError) as error:
         name = getattr(source, "name", "the pickle")
         raise UnavailableError(f"{name} is not a plain pickle of arrays: {error or 'cut short'}") from error
