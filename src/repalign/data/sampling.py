@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -84,10 +85,10 @@ def relabel(y: Array, classes: Sequence[int]) -> Int[np.ndarray, " n"]:
 
 
 def gather(x: Array, rows: Array, dtype: torch.dtype) -> Tensor:
-    """The rows of a mapped array as a tensor; bytes become [0, 1] unless bytes are asked for.
+    """The rows of a stored array as a tensor; bytes become [0, 1] unless bytes are asked for.
 
-    The file is read front to back, a block at a time, straight into the result: memory stays at the
-    result and one block.
+    The file is read front to back, a few megabytes at a time and only where rows are wanted: memory
+    stays at the result and one block. Touching the map instead would keep the whole file resident.
     """
     images = x.dtype == np.uint8
     if dtype == torch.uint8 and not images:
@@ -95,8 +96,21 @@ def gather(x: Array, rows: Array, dtype: torch.dtype) -> Tensor:
     out = torch.empty((len(rows), *x.shape[1:]), dtype=dtype)
     target = out.numpy()
     order = np.argsort(rows, kind="stable")
-    block = max(1, (1 << 22) // max(1, x.nbytes // len(x)))
-    for start in range(0, len(rows), block):
-        part = order[start : start + block]
-        target[part] = x[rows[part]]
+    ordered = rows[order]
+    step = max(1, (1 << 22) // max(1, x.nbytes // len(x)))
+    edges = np.searchsorted(ordered, np.arange(0, len(x) + step, step))
+    for start, end in pairwise(edges.tolist()):
+        if start < end:
+            first, last = int(ordered[start]), int(ordered[end - 1]) + 1
+            target[order[start:end]] = _block(x, first, last)[ordered[start:end] - first]
     return out.div_(255) if images and dtype != torch.uint8 else out
+
+
+def _block(x: Array, first: int, last: int) -> Array:
+    """Rows ``first`` to ``last``: read from the file of a mapped array, else as they are."""
+    if not isinstance(x, np.memmap) or not x.flags.c_contiguous or x.filename is None:
+        return x[first:last]
+    width = x.nbytes // len(x)
+    count = (last - first) * width // x.itemsize
+    flat = np.fromfile(x.filename, x.dtype, count, offset=x.offset + first * width)
+    return flat.reshape(last - first, *x.shape[1:])
