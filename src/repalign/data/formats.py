@@ -1,24 +1,37 @@
-"""Readers of the files in which data sets are published; none of them loops over images."""
+"""Readers of the files in which data sets are published; none of them loops over images.
+
+A reader takes a directory and a split, and returns what the files there hold.
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
-import io
-import lzma
-import shutil
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterable
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from PIL import Image
 
+from repalign.data.archives import unpack
 from repalign.data.errors import UnavailableError
+from repalign.data.pickles import load_arrays
 
 Array = np.ndarray[Any, Any]
-Arrays = tuple[Array, Array]  # images or rows, labels
-Reader = Callable[[Path, str], Arrays]  # from a directory, for a split
+
+
+class Read(NamedTuple):
+    """Images uint8 (n, c, h, w) or rows float32 (n, d); labels int64, targets float32; names of classes."""
+
+    x: Array
+    y: Array
+    classes: tuple[str, ...] = ()
+
+
+Reader = Callable[[Path, str], Read]
 
 
 def find(folder: Path, name: str) -> Path:
@@ -46,14 +59,14 @@ def idx(path: Path) -> Array:
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise UnavailableError(f"{path} is not an IDX file of bytes: it begins with {raw[:4].hex(' ')}")
     axes = raw[3]
-    shape = tuple(int(length) for length in np.frombuffer(raw, ">u4", axes, offset=4))
+    shape = tuple(int(length) for length in np.frombuffer(raw[4 : 4 + 4 * axes], ">u4"))
     expected, have = int(np.prod(shape)), len(raw) - 4 - 4 * axes
     if have != expected:
         raise UnavailableError(f"{path} announces {expected} bytes of data but holds {have}: fetch it again")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def mnist_files(folder: Path, split: str) -> Arrays:
+def mnist_files(folder: Path, split: str) -> Read:
     """The four IDX files of MNIST and its sisters."""
     prefix = {"train": "train", "test": "t10k"}[split]
     x = idx(find(folder, f"{prefix}-images-idx3-ubyte"))
@@ -62,57 +75,100 @@ def mnist_files(folder: Path, split: str) -> Arrays:
         raise UnavailableError(
             f"{folder}: images of shape {x.shape} do not go with labels of shape {y.shape}"
         )
-    return x[:, None], y.astype(np.int64)
+    return Read(x[:, None], y.astype(np.int64))
 
 
-def unpack(archive: Path, target: Path, wanted: Iterable[str]) -> None:
-    """Write the ``wanted`` members of a tar, zip, wheel or Debian package below ``target``.
+_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 
-    A member's name is its path in the archive; ``target`` gets the bare file name. Nothing else is
-    touched: no links, no absolute or upward paths, no code.
-    """
-    names = {str(PurePosixPath(name)) for name in wanted}
-    target.mkdir(parents=True, exist_ok=True)
-    found = set()
+
+def cifar10_pickles(folder: Path, split: str) -> Read:
+    """CIFAR-10 as its home packs it: pickled batches of planar rows."""
+    return _cifar(folder, _BATCHES[split], "labels")
+
+
+def cifar100_pickles(folder: Path, split: str) -> Read:
+    """CIFAR-100 as its home packs it; the fine labels."""
+    return _cifar(folder, [split], "fine_labels")
+
+
+def _cifar(folder: Path, names: list[str], labels: str) -> Read:
+    batches = [load_arrays(find(folder, name)) for name in names]
     try:
-        for name, stream in _members(archive):
-            if str(PurePosixPath(name)) in names:
-                found.add(str(PurePosixPath(name)))
-                with open(target / PurePosixPath(name).name, "wb") as out:
-                    shutil.copyfileobj(stream, out, 1 << 20)
-    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError) as error:
-        raise UnavailableError(
-            f"{archive.name} cannot be unpacked ({error}): cut short or altered"
-        ) from error
-    if missing := sorted(names - found):
-        raise UnavailableError(f"{archive.name} lacks {', '.join(missing)}")
+        x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
+        y = np.concatenate([batch[labels] for batch in batches]).astype(np.int64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnavailableError(f"{folder} does not hold CIFAR batches: {error!r}") from error
+    return Read(x, y)
 
 
-def _members(archive: Path) -> Iterable[tuple[str, BinaryIO]]:
-    """Name and content of each regular file in an archive."""
-    with open(archive, "rb") as file:
-        magic = file.read(8)
-    if magic.startswith(b"PK"):
-        with zipfile.ZipFile(archive) as z:
-            for info in z.infolist():
-                if not info.is_dir():
-                    with z.open(info) as stream:
-                        yield info.filename, stream  # type: ignore[misc]
-        return
-    inner = io.BytesIO(_debian_data(archive)) if magic == b"!<arch>\n" else None
-    with tarfile.open(None if inner else archive, mode="r:*", fileobj=inner) as tar:
-        for member in tar:
-            if member.isreg() and (content := tar.extractfile(member)) is not None:
-                yield member.name, content  # type: ignore[misc]
+def cifar10_png_rows(folder: Path, split: str) -> Read:
+    """CIFAR-10 as PNG files in which each row of 1024 pixels is one image, labels as JSON."""
+    parts = []
+    for name in _BATCHES[split]:
+        path = find(folder, f"{name}.png")
+        try:
+            with Image.open(path) as image:
+                rows = np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError) as error:  # Pillow calls a broken chunk a SyntaxError
+            raise UnavailableError(f"{path} cannot be read: {error}") from error
+        if rows.shape[1] != 1024:
+            raise UnavailableError(f"{path} should be 1024 pixels wide, but is {rows.shape[1]}")
+        parts.append(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
+    labels = json.loads(find(folder, f"{split}_lables.json").read_text("utf-8"))  # their spelling
+    return Read(np.concatenate(parts), np.asarray(labels, dtype=np.int64))
 
 
-def _debian_data(package: Path) -> bytes:
-    """The ``data.tar.*`` of a Debian package, which is an ``ar`` archive."""
-    with open(package, "rb") as file:
-        file.seek(8)
-        while len(header := file.read(60)) == 60:
-            name, size = header[:16].decode("ascii").strip(" /"), int(header[48:58])
-            if name.startswith("data.tar"):
-                return file.read(size)
-            file.seek(size + size % 2, 1)  # members begin at even offsets
-    raise UnavailableError(f"{package.name} has no data.tar: cut short or not a Debian package")
+def quickdraw_lines(folder: Path, split: str) -> Read:
+    """Drawings as one gzipped file per class, one JSON list of 28×28 numbers in [0, 1] per line."""
+    suffix = ".ndjson.gz"
+    files = sorted(folder.glob(f"*{suffix}"), key=lambda file: file.name.lower())
+    if not files:
+        raise UnavailableError(f"{folder} has no *{suffix}")
+    try:
+        drawings = [json.loads(f"[{','.join(contents(file).decode().splitlines())}]") for file in files]
+        x = np.concatenate([np.asarray(d, np.float32) for d in drawings]).reshape(-1, 1, 28, 28)
+    except ValueError as error:
+        raise UnavailableError(f"{folder}: not drawings of 28×28 numbers: {error}") from error
+    y = np.repeat(np.arange(len(files)), [len(d) for d in drawings])
+    return Read((255 * x).round().astype(np.uint8), y, tuple(f.name.removesuffix(suffix) for f in files))
+
+
+def table(path: Path, aside: tuple[str, ...] = ()) -> tuple[list[str], Array]:
+    """A csv file of numbers under a line of names, without the columns put ``aside``."""
+    with open(path, newline="", encoding="utf-8") as file:
+        names = next(csv.reader(file), [])
+        if missing := set(aside) - set(names):
+            raise UnavailableError(f"{path} lacks the columns {', '.join(sorted(missing))}")
+        keep = [i for i, name in enumerate(names) if name not in aside]
+        try:
+            values = np.loadtxt(file, delimiter=",", ndmin=2, usecols=keep)
+        except ValueError as error:
+            raise UnavailableError(f"{path} is not a table of numbers: {error}") from error
+    return [names[i] for i in keep], values
+
+
+def ct_slices(folder: Path, split: str) -> Read:
+    """The UCI table: patientId, value0 … value383, reference; as csv or in the zip it comes in."""
+    name = "slice_localization_data"
+    if not (folder / f"{name}.csv").exists() and (folder / f"{name}.zip").exists():
+        with tempfile.TemporaryDirectory() as unpacked:
+            unpack(folder / f"{name}.zip", Path(unpacked), [f"*{name}.csv"])
+            return ct_slices(Path(unpacked), split)
+    if not (folder / f"{name}.csv").exists():
+        raise UnavailableError(f"{folder} has neither {name}.csv nor {name}.zip")
+    names, values = table(folder / f"{name}.csv")
+    if names != ["patientId", *(f"value{i}" for i in range(384)), "reference"]:
+        raise UnavailableError(f"{folder}: the columns are not patientId, value0 to value383, reference")
+    x, y = values[:, 1:-1].astype(np.float32), values[:, -1].astype(np.float32)
+    if not (np.isfinite(x).all() and (y >= 0).all() and (y <= 180).all()):
+        raise UnavailableError(f"{folder}: features should be finite and references from 0 to 180")
+    return Read(x, y)
+
+
+def crime(folder: Path, split: str) -> Read:
+    """Communities and Crime: 145 features of a community; violent crimes per person, scaled to [0, 1]."""
+    names, values = table(find(folder, "crime.csv"), ("communityname", "fold", ">0.06black", "high_crime"))
+    if "ViolentCrimesPerPop" not in names:
+        raise UnavailableError(f"{folder}/crime.csv lacks the column ViolentCrimesPerPop")
+    target = names.index("ViolentCrimesPerPop")
+    return Read(np.delete(values, target, 1).astype(np.float32), values[:, target].astype(np.float32))

