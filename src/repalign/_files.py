@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 import repalign
 
 
@@ -57,6 +59,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as readable JSON, atomically; NaN is refused, since JSON has none."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def cache_root() -> Path:
+    """Where data and results rest between runs: ``$REPALIGN_CACHE``, else the user's cache directory."""
+    return Path(os.environ.get("REPALIGN_CACHE") or platformdirs.user_cache_dir("repalign", appauthor=False))
 
 
 def digest(*parts: str | bytes) -> str:

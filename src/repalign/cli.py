@@ -178,6 +178,16 @@ def claims(
     out.print(records.summary(found))
 
 
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def data(context: typer.Context) -> None:
+    """Data sets: list, get, verify, path, remove."""
+    from repalign.data.commands import app as data_app  # brings torch along: only when it is asked
+
+    data_app(context.args, prog_name="repalign data")
+
+
 def _short(value: Any) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{k}: {_short(v)}" for k, v in value.items())

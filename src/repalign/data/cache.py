@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import platformdirs
 from filelock import FileLock
 
+from repalign._files import cache_root
 from repalign.data.errors import DataError
 
 # Raise it when the arrays of a set change their meaning: older entries are then fetched again.
@@ -42,8 +42,8 @@ class Entry(NamedTuple):
 
 
 def root() -> Path:
-    """The cache directory: ``REPALIGN_CACHE``, or the user's cache directory of this platform."""
-    return Path(os.environ.get("REPALIGN_CACHE") or platformdirs.user_cache_dir("repalign")) / "data"
+    """The data sets' part of the cache directory."""
+    return cache_root() / "data"
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,8 @@ def _stage(root: Path, stage: Path, pages: list[Page], profile: str) -> None:
     shutil.copy2(root / "_toc.yml", stage)
     shutil.copytree(root / "book", stage / "book")
     (stage / "book" / "_static" / "repalign.css").write_text(stylesheet(), encoding="utf-8")
-    scoreboard = stage / "book" / "scoreboard.md"
-    marker = "<!-- generated from the claims -->"
-    text = scoreboard.read_text(encoding="utf-8")
-    scoreboard.write_text(text.replace(marker, _scoreboard(root, pages, profile)), encoding="utf-8")
+    _fill(stage / "book" / "scoreboard.md", "claims", lambda: _scoreboard(root, pages, profile))
+    _fill(stage / "book" / "data.md", "table of sets", _data_sets)
     for page in pages:
         executed = root / "build" / profile / f"{page.name}.ipynb"
         notebook = nbformat.reads(executed.read_text(encoding="utf-8"), as_version=4)
@@ -69,6 +68,26 @@ def _stage(root: Path, stage: Path, pages: list[Page], profile: str) -> None:
         target = stage / "notebooks" / f"{page.name}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(nbformat.writes(notebook), encoding="utf-8")
+
+
+def _fill(page: Path, what: str, generated: Callable[[], str]) -> None:
+    """Put generated text in place of a page's marker, if there is such a page."""
+    if page.is_file():
+        text, marker = page.read_text(encoding="utf-8"), f"<!-- generated from the {what} -->"
+        if marker in text:
+            page.write_text(text.replace(marker, generated()), encoding="utf-8")
+
+
+def _data_sets() -> str:
+    """Every data set: what it is, how many samples, its licence, and what stands in for it."""
+    from repalign.data import SETS
+
+    rows = ["| name | what | samples | licence |", "|---|---|---|---|"]
+    for name, row in SETS.items():
+        counts = ", ".join(f"{n:,} {split}" if n else split for split, n in row.splits.items())
+        notes = "; a subset is shipped" if row.shipped else f"; else `{row.stand_in}`" if row.stand_in else ""
+        rows.append(f"| `{name}` | {row.title}{notes} | {counts} | {row.licence} |")
+    return "\n".join(rows)
 
 
 def _compose(notebook: Any, record: Kept | None) -> None:

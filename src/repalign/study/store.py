@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -13,9 +12,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
-import platformdirs
 
-from repalign._files import atomic, digest, package_digest
+from repalign._files import atomic, cache_root, digest, package_digest
 
 R = TypeVar("R")
 
@@ -58,9 +56,8 @@ def _path(fn: Callable[..., Any], key: str) -> Path:
 
 
 def directory() -> Path:
-    """Where results are kept: ``$REPALIGN_CACHE/store``, else the user's cache directory."""
-    root = os.environ.get("REPALIGN_CACHE") or platformdirs.user_cache_dir("repalign", appauthor=False)
-    return Path(root) / "store"
+    """Where results are kept: a part of the cache directory."""
+    return cache_root() / "store"
 
 
 def source(fn: Callable[..., Any]) -> str:
