@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from repalign.models import transfer
 from repalign.models.cnn import VGG, SimpleCNN
 from repalign.models.from_torchvision import imagenet, vit_b_16, vit_small
 from repalign.models.initialisation import initialise
@@ -97,6 +98,7 @@ __all__ = [
     "preact_resnet18",
     "probed_layers",
     "resnet18_v2",
+    "transfer",
     "vit_b_16",
     "vit_small",
     "wide_resnet",
