@@ -262,6 +262,20 @@ def test_a_directory_is_replaced_whole_by_several_at_once(tmp_path):
     assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == ["place"]
 
 
+def test_whole_pages_on_a_dask_cluster(root):
+    distributed = pytest.importorskip("distributed")
+    write(root, "02_b", body="raise KeyError('elsewhere')")
+    options = dict(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None)
+    with distributed.LocalCluster(**options) as cluster:
+        done = repalign("run", "--dask", cluster.scheduler_address, "--whole-pages", cwd=root)
+    assert done.returncode == 1
+    assert measured(root) == {"n": 2, "word": "hello"}
+    assert "KeyError: 'elsewhere'" in done.stderr
+    assert (root / "build/failed/laptop/toy/02_b.ipynb").is_file()
+    one_line(repalign("run", "--whole-pages", cwd=root), "--dask tcp://HOST:PORT")
+    one_line(repalign("run", "--dask", "nonsense", cwd=root), "no Dask scheduler answers")
+
+
 def test_disagreements_are_found(root):
     assert pages.disagreements(root) == []
     write(root, "02_b")

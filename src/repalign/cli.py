@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -47,6 +48,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
     dask: Annotated[str, typer.Option(metavar="ADDRESS", help="Run sweeps on this Dask cluster.")] = "",
+    whole_pages: Annotated[bool, typer.Option(help="With --dask: send whole notebooks instead.")] = False,
 ) -> None:
     """Execute notebooks into build/PROFILE. What has not changed since its last run is left alone."""
     from repalign.runner.execute import Executor, job
@@ -56,17 +58,16 @@ def run(
     _check_device(device)
     if jobs < 0:
         raise UserError(f"--jobs should be 0 or more, but is {jobs}.")
-    if dask:
-        os.environ["REPALIGN_DASK"] = dask
+    if whole_pages and not dask:
+        raise UserError("--whole-pages needs the address of a cluster: --dask tcp://HOST:PORT.")
     change = dict(_assignment(text) for text in set_ or [])
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
     try:
-        with board.progress:
-            results = Executor(root, jobs or os.cpu_count() or 1, board.cell, board.done).run(
-                work, force=force
-            )
+        with _cluster(dask, whole_pages) as cluster, board.progress:
+            at_once = jobs or (len(work) if cluster else os.cpu_count()) or 1
+            results = Executor(root, at_once, board.cell, board.done, cluster).run(work, force=force)
     except KeyboardInterrupt:
         err.print("stopped; finished pages are kept, and the rest runs when you start again.")
         raise typer.Exit(130) from None
@@ -74,6 +75,23 @@ def run(
     if failed:
         err.print(f"{len(failed)} of {len(results)} notebooks failed.", style="red")
         raise typer.Exit(1)
+
+
+def _cluster(address: str, whole_pages: bool) -> Any:
+    """A client for whole pages; for sweeps, the address is left where the pages' kernels find it."""
+    if not address:
+        return nullcontext()
+    from repalign.study.sweep import client
+
+    try:
+        connected = client(address)
+    except RuntimeError as error:
+        raise UserError(str(error)) from None
+    if whole_pages:
+        return connected
+    connected.close()
+    os.environ["REPALIGN_DASK"] = address
+    return nullcontext()
 
 
 class _Board:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import digest, package_digest, replace_directory, write_json
+from repalign.runner import one
 from repalign.runner.pages import Page, UserError
 from repalign.study.run import versions
 
@@ -77,11 +76,20 @@ Progress = Callable[[str, int, int], None]
 class Executor:
     """Runs jobs in subprocesses of their own, so that one can crash or be stopped without the others."""
 
-    def __init__(self, root: Path, jobs: int, progress: Progress, done: Callable[[Result], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        jobs: int,
+        progress: Progress,
+        done: Callable[[Result], None],
+        cluster: Any = None,
+    ) -> None:
+        """``cluster`` is a Dask client: whole pages then run on its workers."""
         for module in ("papermill", "jupytext", "ipykernel"):
             if find_spec(module) is None:
                 raise UserError(f"{module} is not installed here: pip install 'repalign[book]', or use make.")
         self._root, self._jobs, self._progress, self._done = root, jobs, progress, done
+        self._cluster = cluster
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
         self._stopped = False
@@ -127,7 +135,7 @@ class Executor:
         started = time.perf_counter()
         try:
             scratch.mkdir()
-            problem, executed = self._papermill(job, scratch)
+            problem, executed = self._execute(job, scratch), scratch / one.NOTEBOOK
             seconds = time.perf_counter() - started
             if problem:
                 kept = self._root / "build" / "failed" / job.parameters["profile"] / f"{name}.ipynb"
@@ -135,69 +143,43 @@ class Executor:
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     shutil.move(executed, kept)
                 return Result(name, "failed", seconds, problem, kept if kept.is_file() else None)
-            self._publish(job, scratch / "results", executed, seconds)
+            self._publish(job, scratch / one.RESULTS, executed, seconds)
         except OSError as error:
             return Result(name, "failed", time.perf_counter() - started, _plain_oserror(error))
         return Result(name, "ran", seconds)
 
-    def _papermill(self, job: Job, scratch: Path) -> tuple[str, Path]:
-        """Execute; what went wrong (empty if nothing), and the executed notebook."""
-        import jupytext
-
-        notebook = jupytext.read(job.page.source, fmt="py:percent")
-        notebook.metadata["kernelspec"] = {
-            "name": "python3",
-            "display_name": "Python 3",
-            "language": "python",
-        }
-        jupytext.write(notebook, scratch / "source.ipynb")
-        write_json(scratch / "parameters.json", job.parameters)
-        executed = scratch / "page.ipynb"
-        threads = str(max(1, (os.cpu_count() or 1) // self._jobs))
-        environment = {
-            # Several pages at once would otherwise fight for the cores, and so would their sweeps.
-            "OMP_NUM_THREADS": threads,
-            "REPALIGN_JOBS": threads,
-            **os.environ,
-            "REPALIGN_OUT": str(scratch / "results"),
-            "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
-        }
-        command = [sys.executable, "-m", "papermill", str(scratch / "source.ipynb"), str(executed)]
-        command += ["-f", str(scratch / "parameters.json"), "--cwd", str(job.page.source.parent)]
-        command += ["--progress-bar", "--no-log-output"]
+    def _execute(self, job: Job, scratch: Path) -> str:
+        """Execute in ``scratch``; what went wrong, or nothing."""
+        source = job.page.source.read_text(encoding="utf-8")
+        if self._cluster is not None:
+            return self._on_cluster(source, job.parameters, scratch)
         with self._lock:
             if self._stopped:
-                return "stopped before it began", executed
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,  # Ctrl-C reaches us alone, and we end the pages in order
-            )
+                return "stopped before it began"
+            threads = max(1, (os.cpu_count() or 1) // self._jobs)
+            process = one.start(source, job.parameters, scratch, threads)
             self._running.add(process)
-        tail = self._follow(process, job.page.name)
-        with self._lock:
-            self._running.discard(process)
-        if process.returncode == 0:
-            return "", executed
-        return _problem(executed, tail), executed
+        try:
+            return one.follow(
+                process, scratch, lambda done, total: self._progress(job.page.name, done, total)
+            )
+        finally:
+            with self._lock:
+                self._running.discard(process)
 
-    def _follow(self, process: subprocess.Popen[str], name: str) -> str:
-        """Report the cells done, from papermill's progress bar; return the end of what it said."""
-        assert process.stderr is not None
-        said: list[str] = []
-        for line in process.stderr:  # text mode also splits at the carriage returns of a progress bar
-            bar = re.search(r"Executing:.*?(\d+)/(\d+)", line)
-            if bar:
-                self._progress(name, int(bar.group(1)), int(bar.group(2)))
-            elif line.strip():
-                said = [*said[-40:], line.rstrip()]
-        process.wait()
-        return "\n".join(said)
+    def _on_cluster(self, source: str, parameters: dict[str, Any], scratch: Path) -> str:
+        """The same on a worker, whose files come back with the answer: no shared disk is needed."""
+        future = self._cluster.submit(one.on_worker, source, parameters, pure=False, retries=2)
+        while not future.done():
+            if self._stopped:
+                future.cancel()
+                return "stopped"
+            time.sleep(0.2)
+        problem, files = future.result()
+        for name, content in files.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
+        return str(problem)
 
     def _publish(self, job: Job, results: Path, executed: Path, seconds: float) -> None:
         """Put results, then the page, in their places. A page's stamp is what makes it count as run."""
@@ -221,31 +203,6 @@ def commit(root: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.stdout.strip() + ("+" if clean.returncode else "")
-
-
-def _problem(executed: Path, said: str) -> str:
-    """One line: the cell that failed and its error; else the last thing papermill said."""
-    if "No space left on device" in said:
-        return "the disk is full: free some space and run again; finished pages are kept"
-    if "NoSuchKernel" in said:
-        return "the python3 kernel is missing: pip install 'repalign[book]', or use make"
-    try:
-        cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
-    except (OSError, ValueError, KeyError):
-        cells = []
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    # Count as the source does: papermill's injected cell is not in it.
-    own = [c for c in code if "injected-parameters" not in c["metadata"].get("tags", [])]
-    for number, cell in enumerate(own, start=1):
-        for output in cell["outputs"]:
-            if output["output_type"] == "error":
-                text = "".join(cell["source"]).strip()
-                first = next((line for line in text.splitlines() if not line.startswith("#")), text)
-                return f"cell {number} ({first[:60]}): {output['ename']}: {output['evalue']}"
-    last = said.splitlines()[-1] if said else "papermill said nothing; was it killed?"
-    if "Kernel died" in last:
-        return "the kernel died, most likely for lack of memory: use fewer --jobs or a smaller profile"
-    return last
 
 
 def _plain_oserror(error: OSError) -> str:

@@ -127,22 +127,27 @@ def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Ce
             time.sleep(2**attempt)
 
 
-def _on_dask(cells: list[tuple[Any, ...]], address: str, retries: int) -> Iterator[_Cell]:
-    """An existing cluster. Dask itself moves the cells of a lost worker to another one."""
+def client(address: str) -> Any:
+    """A client of the Dask cluster at ``address``, or an error that says what is missing."""
     try:
-        from distributed import Client, as_completed
+        from distributed import Client
     except ImportError:
         raise RuntimeError("a Dask cluster needs pip install 'repalign[dist]'.") from None
     try:
-        client = Client(address, timeout="10s")
-    except OSError as error:
+        return Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
         raise RuntimeError(f"no Dask scheduler answers at {address} ({error}): is it running?") from None
-    with client:
-        shared = {
-            id(cell[4]): client.scatter(cell[4], broadcast=True) for cell in cells if cell[4] is not None
-        }
+
+
+def _on_dask(cells: list[tuple[Any, ...]], address: str, retries: int) -> Iterator[_Cell]:
+    """An existing cluster. Dask itself moves the cells of a lost worker to another one."""
+    with client(address) as cluster:
+        from distributed import as_completed
+
+        used = {id(cell[4]): cell[4] for cell in cells if cell[4] is not None}
+        sent = {key: cluster.scatter(data, broadcast=True) for key, data in used.items()}
         futures = {
-            client.submit(_compute, i, fn, config, shared.get(id(data)), retries=retries, pure=False): i
+            cluster.submit(_compute, i, fn, config, sent.get(id(data)), retries=retries, pure=False): i
             for i, fn, config, _, data in cells
         }
         for future in as_completed(futures):
