@@ -49,9 +49,10 @@ def root() -> Path:
 @contextmanager
 def lock(name: str) -> Iterator[None]:
     """Only one process at a time obtains the set called ``name``; the lock ends with the process."""
-    root().mkdir(parents=True, exist_ok=True)
-    with explain_full_disk(), FileLock(root() / f".{name}.lock"):
-        yield
+    with explain_disk():
+        root().mkdir(parents=True, exist_ok=True)
+        with FileLock(root() / f".{name}.lock"):
+            yield
 
 
 def content_hash(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: tuple[str, ...]) -> str:
@@ -97,7 +98,7 @@ def write(
     }
     folder = Path(tempfile.mkdtemp(dir=final.parent, prefix=".tmp-"))
     try:
-        with explain_full_disk():
+        with explain_disk():
             np.save(folder / "x.npy", x)
             np.save(folder / "y.npy", y)
             (folder / "about.json").write_text(json.dumps(about, indent=1), "utf-8")
@@ -125,14 +126,17 @@ def need_space(size: int) -> None:
 
 
 @contextmanager
-def explain_full_disk() -> Iterator[None]:
-    """Turn the system's "no space left" into what to do about it."""
+def explain_disk() -> Iterator[None]:
+    """Turn the system's "no space left" and "permission denied" in the cache into what to do about it."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        ours = str(error.filename or "").startswith(str(root()))
+        if not full and not (ours and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)):
             raise
+        what = "is full" if full else "cannot be written"
         raise DataError(
-            f"the disk of {root()} is full; nothing that was there has changed. "
+            f"the disk of {root()} {what}; nothing that was there has changed. "
             "Make room, or set REPALIGN_CACHE to a directory on another disk."
         ) from error

@@ -25,7 +25,7 @@ from repalign.data.sources import Folder
 from repalign.data.subset import from_shipped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Samples as tensors, with what a caption and a cache key need.
 
@@ -89,6 +89,10 @@ def load(
         raise ValueError(f"n should be from 1 to {most or 'any'} for {name} {split}, but is {n}.")
     if size is not None and (row.kind != "tree" or size < 1):
         raise ValueError(f"size is for sets of image files and at least 1; {name} is loaded as it is stored.")
+    if dtype not in (torch.float32, torch.float64, torch.float16, torch.uint8):
+        raise ValueError(
+            f"dtype should be a float of 16, 32 or 64 bits, or uint8 for images, but is {dtype}."
+        )
     if row.kind == "drawn":
         return _draw(name, split, n, classes, seed, dtype)
     if row.kind == "tree":
@@ -140,7 +144,7 @@ def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dty
     names = [known[i] for i in choose_classes(name, known, {}, classes)]
     read, source = synthetic.draw(name, split, n, names, seed)
     content = cache.content_hash(read.x, read.y, read.classes)
-    x, y = torch.from_numpy(read.x).to(dtype), torch.from_numpy(read.y)
+    x, y = gather(read.x, np.arange(len(read.x)), dtype), torch.from_numpy(read.y)
     y = y.to(dtype) if y.is_floating_point() else y
     return Dataset(x, y, read.classes, name, split, source, _mark(content, []))
 
