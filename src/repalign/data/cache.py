@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import platformdirs
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from repalign.data.errors import DataError
 
@@ -34,8 +35,8 @@ FORMAT = 1
 class Entry(NamedTuple):
     """A split as it is stored: images or rows, labels, and what is known about them."""
 
-    x: np.ndarray[Any, Any]
-    y: np.ndarray[Any, Any]
+    x: NDArray[Any]
+    y: NDArray[Any]
     classes: tuple[str, ...]
     source: str
     content: str
@@ -55,7 +56,7 @@ def lock(name: str) -> Iterator[None]:
             yield
 
 
-def content_hash(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: tuple[str, ...]) -> str:
+def content_hash(x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...]) -> str:
     """sha256 of what the arrays say, whichever source they came from."""
     digest = hashlib.sha256()
     for array in (x, y):
@@ -81,9 +82,7 @@ def read(key: str) -> Entry | None:
     return Entry(x, y, tuple(about["classes"]), about["source"], about["content"])
 
 
-def write(
-    key: str, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: tuple[str, ...], source: str
-) -> Entry:
+def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], source: str) -> Entry:
     """Store an entry, complete or not at all. Call it with the lock of the set held."""
     final = root() / key
     final.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Shaped
+from numpy.typing import NDArray
 from torch import Tensor
 
 from repalign.data import cache, sources, synthetic, trees
@@ -118,7 +119,7 @@ def load(
 
 
 def _take(
-    name: str, split: str, y: np.ndarray[Any, Any], n: int | None, chosen: Sequence[int], shrink: bool
+    name: str, split: str, y: NDArray[Any], n: int | None, chosen: Sequence[int], shrink: bool
 ) -> tuple[int | None, str]:
     """How many samples to take, and a note when they are fewer than asked for."""
     have = int(np.isin(y, chosen).sum()) if chosen else len(y)
@@ -186,7 +187,7 @@ def _whole(row: Set, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 def _memory() -> float:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows does not say
         return float("inf")
 
