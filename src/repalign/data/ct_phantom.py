@@ -148,8 +148,8 @@ def tissues(z: Array, p: dict[str, Array], x: Array, y: Array) -> tuple[Array, A
 
 
 def polar_grid() -> tuple[Array, Array]:
-    """Points at which a slice is sampled: three directions per sector, three radii per ring of bone."""
-    angle = (np.arange(3 * SECTORS) + 0.5) * 2 * np.pi / (3 * SECTORS)
+    """Points at which a slice is sampled: two directions per sector, three radii per ring of bone."""
+    angle = (np.arange(2 * SECTORS) + 0.5) * 2 * np.pi / (2 * SECTORS)
     radius = (np.arange(3 * BONE_RINGS) + 0.5) * RADIUS / (3 * BONE_RINGS)
     return np.outer(np.cos(angle), radius).ravel(), np.outer(np.sin(angle), radius).ravel()
 
@@ -159,7 +159,7 @@ def histogram(bone: Array, air: Array, body: Array) -> Array:
     n = len(bone)
 
     def bins(share: Array, rings: int) -> Array:
-        return share.reshape(n, SECTORS, 3, rings, 3 * BONE_RINGS // rings).mean((2, 4)).reshape(n, -1)
+        return share.reshape(n, SECTORS, 2, rings, 3 * BONE_RINGS // rings).mean((2, 4)).reshape(n, -1)
 
     filled, inside = bins(air, AIR_RINGS), bins(body, AIR_RINGS)
     return np.concatenate([bins(bone, BONE_RINGS), np.where(inside > 0.02, filled, -0.25)], axis=1)
