@@ -61,7 +61,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(fetch, "_silent_hosts", {})
+    monkeypatch.setattr(fetch, "_silent", {})
     server = Server()
     yield server
     server.http.shutdown()
@@ -71,6 +71,7 @@ def server(monkeypatch):
 @pytest.fixture
 def npm(tmp_path, monkeypatch):
     """A client called npm that copies the file ``npm.artefact`` and counts its calls in ``npm.log``."""
+    monkeypatch.setattr(fetch, "_silent", {})
     folder = tmp_path / "bin"
     folder.mkdir()
 

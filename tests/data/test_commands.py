@@ -83,3 +83,12 @@ def test_get_goes_on_after_a_failure_and_says_so_at_the_end(run, monkeypatch):
     assert code == 1
     assert "REPALIGN_OFFLINE is set" in text
     assert "gaussian: drawn" in text
+
+
+def test_without_a_network_get_says_what_is_used_instead(run, monkeypatch):
+    monkeypatch.setenv("REPALIGN_OFFLINE", "1")
+    code, text = run("get", "mnist", "ct_position")
+    assert code == 0
+    assert "Until then the shipped subset is used: 5,000 train, 1,000 test." in text
+    assert "Until then ct_phantom takes its place." in text
+    assert run("get", "--strict", "mnist")[0] == 1

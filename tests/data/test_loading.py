@@ -89,6 +89,8 @@ def test_too_many_for_what_is_here_lists_every_source_and_the_way_out():
         ({"name": "mnist", "n": 10, "classes": (10,)}, "10 is not one"),
         ({"name": "mnist", "n": 10, "classes": ("1", 1)}, "named once"),
         ({"name": "mnist", "n": 10, "classes": ()}, "at least one"),
+        ({"name": "mnist", "n": 10, "dtype": torch.int64}, "dtype should be a float"),
+        ({"name": "peaks", "n": 10, "dtype": torch.uint8}, "for images"),
         ({"name": "mnist", "n": 10, "classes": "natural"}, "no group"),
     ],
 )

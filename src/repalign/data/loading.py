@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Shaped
+from numpy.typing import NDArray
 from torch import Tensor
 
 from repalign.data import cache, sources, synthetic, trees
@@ -25,7 +26,7 @@ from repalign.data.sources import Folder
 from repalign.data.subset import from_shipped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Samples as tensors, with what a caption and a cache key need.
 
@@ -89,6 +90,10 @@ def load(
         raise ValueError(f"n should be from 1 to {most or 'any'} for {name} {split}, but is {n}.")
     if size is not None and (row.kind != "tree" or size < 1):
         raise ValueError(f"size is for sets of image files and at least 1; {name} is loaded as it is stored.")
+    if dtype not in (torch.float32, torch.float64, torch.float16, torch.uint8):
+        raise ValueError(
+            f"dtype should be a float of 16, 32 or 64 bits, or uint8 for images, but is {dtype}."
+        )
     if row.kind == "drawn":
         return _draw(name, split, n, classes, seed, dtype)
     if row.kind == "tree":
@@ -114,7 +119,7 @@ def load(
 
 
 def _take(
-    name: str, split: str, y: np.ndarray[Any, Any], n: int | None, chosen: Sequence[int], shrink: bool
+    name: str, split: str, y: NDArray[Any], n: int | None, chosen: Sequence[int], shrink: bool
 ) -> tuple[int | None, str]:
     """How many samples to take, and a note when they are fewer than asked for."""
     have = int(np.isin(y, chosen).sum()) if chosen else len(y)
@@ -140,7 +145,7 @@ def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dty
     names = [known[i] for i in choose_classes(name, known, {}, classes)]
     read, source = synthetic.draw(name, split, n, names, seed)
     content = cache.content_hash(read.x, read.y, read.classes)
-    x, y = torch.from_numpy(read.x).to(dtype), torch.from_numpy(read.y)
+    x, y = gather(read.x, np.arange(len(read.x)), dtype), torch.from_numpy(read.y)
     y = y.to(dtype) if y.is_floating_point() else y
     return Dataset(x, y, read.classes, name, split, source, _mark(content, []))
 
@@ -182,7 +187,7 @@ def _whole(row: Set, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 def _memory() -> float:
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # Windows does not say
         return float("inf")
 

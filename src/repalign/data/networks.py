@@ -229,7 +229,7 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
             module = weights.read(member(path, weights.member), weights.build)
             stored.parent.mkdir(parents=True, exist_ok=True)
             part = stored.with_suffix(f".{os.getpid()}.part")
-            with cache.explain_full_disk():
+            with cache.explain_disk():
                 torch.save(module.state_dict(), part)
                 os.replace(part, stored)
             path.unlink()

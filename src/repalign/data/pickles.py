@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
 
-def _from_buffer(buffer: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
+def _from_buffer(buffer: bytes | bytearray, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
     """How pickles of protocol 5 carry an array."""
     return np.frombuffer(buffer, dtype).reshape(shape, order="F" if order == "F" else "C")
 
@@ -50,7 +51,7 @@ class _ArraysOnly(pickle.Unpickler):
         return _KNOWN[module, name]
 
 
-def load_arrays(source: Path | BinaryIO, *, encoding: str = "latin1") -> Any:
+def load_arrays(source: Path | BufferedIOBase, *, encoding: str = "latin1") -> Any:
     """The arrays and containers in a pickle; refuses one that asks for anything else."""
     if isinstance(source, Path):
         with open(source, "rb") as file:

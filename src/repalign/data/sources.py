@@ -182,7 +182,7 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
         paths = [fetch.get(file, progress) for file in source.files]
         folder = fresh(name)
         try:
-            with cache.explain_full_disk():
+            with cache.explain_disk():
                 lay_out(source, paths, folder)
             for part in row.splits:
                 if source.read is None:
