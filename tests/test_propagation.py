@@ -47,7 +47,8 @@ def test_one_layer_is_the_gaussian_average_it_stands_for(c0):
     theta = math.acos(c0)
     integral = quad(lambda a: math.cos(a) * math.cos(a - theta), theta - math.pi / 2, math.pi / 2)[0]
     assert float(correlations(c0, 1)[1]) == pytest.approx(2 / math.pi * integral, abs=1e-9)
-    assert float(backward_information(c0, 2)[0]) == pytest.approx((math.pi - theta) / math.pi, abs=1e-9)
+    # Near −1 an angle has half of the digits of its cosine.
+    assert float(backward_information(c0, 2)[0]) == pytest.approx((math.pi - theta) / math.pi, abs=1e-7)
 
 
 @given(st.floats(-0.999, 1), st.integers(1, 30))
