@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from repalign._arrays import check, same_rows
+from repalign._arrays import same_rows
+from repalign._sources import Loader, sources
 
 # Rows of a kernel are made in so many strips, of which only the part up to the diagonal is needed.
 STRIPS = 4
@@ -190,8 +188,8 @@ def grid(
     max_bytes: int,
 ) -> Tensor:
     """All pairs, in blocks of as many packed representations as ``max_bytes`` holds."""
-    rows = _source(reps, "reps")
-    cols = rows if other is None else _source(other, "other")
+    rows = sources(reps, "reps")
+    cols = rows if other is None else sources(other, "other")
     first = rows[0]()
     n, d = first.shape
     size = batch_size or n
@@ -234,33 +232,3 @@ def _cheaper_side(n: int, d: int, pairs_each: float, max_bytes: int) -> str:
         return "features"
     gram, features = n * n * (d + pairs_each) / 2, pairs_each * n * d * d
     return "features" if d < n and features < gram else "gram"
-
-
-def _source(reps: Any, name: str) -> list[Loader]:
-    """One function per representation that returns it as a checked (n, d) tensor."""
-    if isinstance(reps, Tensor):
-        reps = check(reps, name, "E n d")
-    if not isinstance(reps, (Tensor, Sequence)) or isinstance(reps, (str, os.PathLike)):
-        raise TypeError(
-            f"{name} should be a tensor (E, n, d) or a sequence of representations, paths or functions, but "
-            f"is {type(reps).__name__}. An iterator can be read once only: make it a list."
-        )
-    if len(reps) == 0:
-        raise ValueError(f"{name} should hold at least one representation, but is empty.")
-    return [Loader(rep, f"{name}[{i}]") for i, rep in enumerate(reps)]
-
-
-class Loader:
-    """A representation in memory, in a file, or made by a function: called, it is there."""
-
-    def __init__(self, rep: Any, name: str) -> None:
-        self.rep, self.name = rep, name
-
-    def __call__(self) -> Tensor:
-        rep = self.rep
-        if callable(rep) and not isinstance(rep, Tensor):
-            rep = rep()
-        if isinstance(rep, (str, os.PathLike)):
-            path = Path(rep)
-            rep = np.load(path) if path.suffix == ".npy" else torch.load(path, weights_only=True)
-        return check(rep, self.name, "n d").detach()
