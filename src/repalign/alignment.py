@@ -128,7 +128,7 @@ def _decompose(reduced: Reduced, top: int | None) -> Spectrum:
 
 
 def _spectrum(u: Tensor, sigma: Tensor, reduced: Reduced) -> Spectrum:
-    _, b, n, like, trailing = reduced
+    b, n, like, trailing = reduced.b, reduced.n, reduced.like, reduced.trailing
     in_range = sigma > max(n, like.shape[1]) * torch.finfo(torch.float64).eps * sigma[0]
     sigma = sigma.where(in_range, 0)
     along = (u.mT @ b).where(in_range[:, None], 0)
