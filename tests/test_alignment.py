@@ -185,6 +185,8 @@ def test_the_top_of_a_matrix_of_low_rank_or_equal_values():
     part, whole = spectrum(low, y, top=5), spectrum(low, y)
     torch.testing.assert_close(part.sigma, whole.sigma[:5])
     torch.testing.assert_close(part.power.sum(), whole.power.sum())
+    noise = torch.randn(100, 100, generator=g).double()
+    torch.testing.assert_close(spectrum(noise, y, top=4).sigma, spectrum(noise, y).sigma[:4])
     flat = spectrum(torch.eye(100).double(), y, top=4)
     torch.testing.assert_close(flat.sigma, torch.ones(4).double())
     zero = spectrum(torch.zeros(100, 90), y.float(), top=4)

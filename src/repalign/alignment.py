@@ -108,9 +108,9 @@ def spectrum(
     same_rows(phi, y, "phi and y")
     n, d = phi.shape
     b = working(y).reshape(n, -1)
-    if top is not None and 8 * top < min(n, d):
-        u, sigma = top_left_vectors(phi, top)
-        return _spectrum(u, sigma, Reduced(phi, b, n, phi, y.shape[1:]))
+    found = top_left_vectors(phi, top) if top is not None and 8 * top < min(n, d) else None
+    if found is not None:
+        return _spectrum(*found, Reduced(phi, b, n, phi, y.shape[1:]))
     a = working(phi)
     if n >= d:
         # R of [Φ, y] holds the R of Φ and, beside it, y in the same rotated basis.
