@@ -190,7 +190,7 @@ ONE = torch.tensor([[0, 1, 2]])
         (lambda: fit_probes(X[0], Y), r"features should have shape \(E, n, d\)"),
         (lambda: fit_probes(X * math.nan, Y), r"features should be finite"),
         (lambda: fit_probes([X[0], X[1, :, :3]], Y), r"features\[1\] has \(70, 3\)"),
-        (lambda: fit_probes([X[0], X[1, :, :3]], Y, chunk=1), r"the same width"),
+        (lambda: fit_probes([X[0], X[1, :, :3]], Y, chunk=1), r"all have the same shape"),
         (lambda: fit_probes(X, Y.float()), r"class numbers"),
         (lambda: fit_probes(X, Y - 1), r"from 0 to 2, but reach from -1"),
         (lambda: fit_probes(X, Y, classes=3), r"from 0 to 2, but reach from 0 to 3"),

@@ -81,24 +81,28 @@ def fit_probes(
     if not ridge >= 0:
         raise ValueError(f"ridge should not be negative, but is {ridge}.")
     labels, classes = _labels(labels, classes)
-    weights, biases = [], []
+    first = loads[0]()
+    same_rows(first, labels, "features and labels")
+    dtype = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
+    targets = torch.nn.functional.one_hot(labels.to(first.device), classes).to(dtype)
+    # Samples first: a batch of all probes is then one copy of whole rows.
+    rows = first.new_empty(len(first), min(chunk, len(loads)), first.shape[1], dtype=dtype)
+    fits = []
     for start in range(0, len(loads), chunk):
-        x = _stack(loads[start : start + chunk])
-        same_rows(x[0], labels, "features and labels")
-        targets = torch.nn.functional.one_hot(labels.to(x.device), classes).to(x)
-        fit = (
-            _adam(x, targets, epochs, lr, batch_size, seed) if method == "adam" else _ridge(x, targets, ridge)
-        )
-        weights.append(fit.weight)
-        biases.append(fit.bias)
-    if len({w.shape[2] for w in weights}) > 1:
-        raise ValueError("features should all have the same width. Fit layers of other widths by themselves.")
-    return Probes(torch.cat(weights), torch.cat(biases))
+        part = loads[start : start + chunk]
+        x = rows[:, : len(part)]
+        for i, load in enumerate(part):
+            x[:, i] = _like(first, load)
+        if method == "adam":
+            fits.append(_adam(x, targets, epochs, lr, batch_size, seed))
+        else:
+            fits.append(_ridge(x, targets, ridge))
+    return Probes(torch.cat([fit.weight for fit in fits]), torch.cat([fit.bias for fit in fits]))
 
 
 def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, seed: int) -> Probes:
     """Softmax regression of all probes of a chunk in one go, with the gradient written out."""
-    p, n, d = x.shape
+    n, p, d = x.shape
     c = targets.shape[1]
     g = torch.Generator().manual_seed(seed)
     bound = 1 / math.sqrt(d)
@@ -111,15 +115,12 @@ def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, s
     # One kernel for the whole update, where the device has it.
     fused = x.device.type in ("cpu", "cuda")
     optimizer = torch.optim.Adam([weight, bias], lr=lr, fused=fused)
-    # Samples first: a batch of all probes is then one copy of whole rows.
-    rows = x.transpose(0, 1).reshape(n, p * d)
-    buffer = rows.new_empty(min(batch_size, n), p * d)
+    buffer = x.new_empty(min(batch_size, n), p, d)
     with torch.no_grad():
         for _ in range(epochs):
             order = torch.randperm(n, generator=g).to(x.device)
             for index in order.split(batch_size):
-                batch = torch.index_select(rows, 0, index, out=buffer[: len(index)])
-                batch = batch.view(len(index), p, d).transpose(0, 1)
+                batch = torch.index_select(x, 0, index, out=buffer[: len(index)]).transpose(0, 1)
                 # ∂loss/∂scores is softmax − one-hot, over the batch size; classes are rows here.
                 error = torch.softmax(torch.baddbmm(bias, weight, batch.mT), dim=1)
                 error.sub_(targets[index].mT).div_(len(index))
@@ -132,7 +133,7 @@ def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, s
 
 def _ridge(x: Tensor, targets: Tensor, ridge: float) -> Probes:
     """Regression on one-hot labels, in float64, on the smaller side of each representation."""
-    a, y = working(x), working(targets)
+    a, y = working(x).transpose(0, 1), working(targets)
     mean, share = a.mean(dim=1, keepdim=True), y.mean(dim=0)
     a = a - mean
     n, d = a.shape[1:]
@@ -173,16 +174,14 @@ def _matching(probes: Probes, features: Any) -> list[Loader]:
     return loads
 
 
-def _stack(loads: list[Loader]) -> Tensor:
-    parts = [load() for load in loads]
-    for load, part in zip(loads, parts, strict=True):
-        if part.shape != parts[0].shape:
-            raise ValueError(
-                f"features should all have the same shape, but {loads[0].name} has {tuple(parts[0].shape)} "
-                f"and {load.name} has {tuple(part.shape)}. Fit layers of other widths by themselves."
-            )
-    x = torch.stack(parts)
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+def _like(first: Tensor, load: Loader) -> Tensor:
+    x = load()
+    if x.shape != first.shape:
+        raise ValueError(
+            f"features should all have the same shape, but the first have {tuple(first.shape)} and "
+            f"{load.name} has {tuple(x.shape)}. Fit layers of other widths by themselves."
+        )
+    return x
 
 
 def _labels(labels: Tensor, classes: int | None) -> tuple[Tensor, int]:
