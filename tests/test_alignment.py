@@ -141,6 +141,82 @@ def test_small_singular_values_are_accurate():
     torch.testing.assert_close(s.power, weights.square(), rtol=1e-5, atol=0)
 
 
+@given(problems(), st.integers(1, 9))
+def test_row_blocks_give_the_same_spectrum(problem, size):
+    phi, y = problem
+    blocks, whole = spectrum(zip(phi.split(size), y.split(size), strict=True)), spectrum(phi, y)
+    k = min(len(blocks.sigma), len(whole.sigma))
+    torch.testing.assert_close(blocks.sigma[:k], whole.sigma[:k], rtol=0, atol=1e-12 * float(whole.sigma[0]))
+    assert (blocks.sigma[k:] == 0).all()
+    torch.testing.assert_close(blocks.residual, whole.residual, rtol=1e-9, atol=1e-11)
+    tau = torch.linspace(0.0137, 9, 7, dtype=torch.float64)
+    torch.testing.assert_close(blocks.alignment(tau), whole.alignment(tau), rtol=1e-9, atol=1e-11)
+
+
+@given(problems(), st.integers(1, 30))
+def test_a_truncated_spectrum_is_the_start_of_the_whole(problem, top):
+    phi, y = problem
+    part, whole = spectrum(phi, y, top=top), spectrum(phi, y)
+    torch.testing.assert_close(part.sigma, whole.sigma[:top])
+    torch.testing.assert_close(part.power.sum(0) + part.residual, y.square().sum(0))
+    assert part.power.shape == part.sigma.shape + y.shape[1:]
+
+
+@pytest.mark.parametrize("n, d", [(300, 200), (150, 400)])
+@pytest.mark.parametrize("decay", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_top_directions_are_found_without_the_rest(n, d, decay, dtype):
+    g = torch.Generator().manual_seed(n)
+    k = min(n, d)
+    u, v = (torch.linalg.qr(torch.randn(m, k, generator=g, dtype=torch.float64)).Q for m in (n, d))
+    sigma = torch.arange(1.0, k + 1, dtype=torch.float64) ** -decay
+    phi, y = ((u * sigma) @ v.mT).to(dtype), torch.randn(n, 2, generator=g).to(dtype)
+    part, whole = spectrum(phi, y, top=12), spectrum(phi, y)
+    tight = {"rtol": 1e-8, "atol": 1e-9} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close(part.sigma, whole.sigma[:12], **tight)
+    torch.testing.assert_close(part.power, whole.power[:12], **tight)
+    torch.testing.assert_close(part.residual, whole.residual + whole.power[12:].sum(0), **tight)
+
+
+def test_the_top_of_a_matrix_of_low_rank_or_equal_values():
+    g = torch.Generator().manual_seed(0)
+    low = torch.randn(100, 3, generator=g).double() @ torch.randn(3, 90, generator=g).double()
+    y = torch.randn(100, generator=g).double()
+    part, whole = spectrum(low, y, top=5), spectrum(low, y)
+    torch.testing.assert_close(part.sigma, whole.sigma[:5])
+    torch.testing.assert_close(part.power.sum(), whole.power.sum())
+    noise = torch.randn(100, 100, generator=g).double()
+    torch.testing.assert_close(spectrum(noise, y, top=4).sigma, spectrum(noise, y).sigma[:4])
+    flat = spectrum(torch.eye(100).double(), y, top=4)
+    torch.testing.assert_close(flat.sigma, torch.ones(4).double())
+    zero = spectrum(torch.zeros(100, 90), y.float(), top=4)
+    assert zero.sigma.tolist() == [0, 0, 0, 0]
+    assert float(zero.residual) == pytest.approx(float(y.square().sum()))
+
+
+def test_row_blocks_from_numpy():
+    rng = np.random.default_rng(0)
+    phi, y = rng.normal(size=(50, 4)), rng.normal(size=50)
+    blocks = [(phi[:20], y[:20]), (phi[20:], y[20:])]
+    np.testing.assert_allclose(spectrum(blocks).power, spectrum(phi, y).power)
+    assert isinstance(spectrum(blocks).sigma, np.ndarray)
+    streamed = spectrum(iter(blocks))
+    assert isinstance(streamed.sigma, np.ndarray)
+    np.testing.assert_allclose(streamed.power, spectrum(phi, y).power)
+    np.testing.assert_allclose(spectrum(iter(blocks), top=2).sigma, spectrum(phi, y).sigma[:2])
+
+
+def test_against_scikit_learn():
+    """The truncated decomposition of another package, from another algorithm."""
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    phi, y = np.random.default_rng(0).normal(size=(200, 120)), np.random.default_rng(1).normal(size=200)
+    outside = decomposition.TruncatedSVD(5, algorithm="arpack", random_state=0)
+    u = outside.fit_transform(phi) / outside.singular_values_
+    s = spectrum(phi, y, top=5)
+    np.testing.assert_allclose(s.sigma, outside.singular_values_, rtol=1e-9)
+    np.testing.assert_allclose(s.power, np.square(u.T @ y), rtol=1e-6)
+
+
 @given(problems(targets=False), st.integers(0, 2**31))
 def test_equation_1(problem, seed):
     """‖Φw − y‖² = Σ_{i≤r} (σᵢ wᵢ^V − yᵢ^U)² + Σ_{i>r} (yᵢ^U)², with a full U."""
@@ -287,6 +363,12 @@ GOOD = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
         (lambda: spectrum(torch.ones(0, 2), torch.ones(0)), r"no empty axis"),
         (lambda: spectrum(GOOD * math.nan, torch.ones(6)), r"12 of 12 entries are NaN"),
         (lambda: spectrum(GOOD, torch.tensor([1, 2, math.inf, 4, 5, 6])), r"first at \(2,\)"),
+        (lambda: spectrum(GOOD), r"y should be given with phi"),
+        (lambda: spectrum(GOOD, torch.ones(6), top=0), r"top should be a number of directions"),
+        (lambda: spectrum([]), r"at least one block"),
+        (lambda: spectrum([(GOOD, torch.ones(6)), (GOOD[:, :1], torch.ones(6))]), r"as wide as the first"),
+        (lambda: spectrum([(GOOD, torch.ones(5))]), r"phi and y of block 0.*6 and 5 rows"),
+        (lambda: spectrum([(GOOD, torch.full((6,), math.nan))]), r"y of block 0 should be finite"),
         (lambda: alignment(GOOD, torch.ones(6), math.nan), r"tau"),
         (lambda: alignment_curve(GOOD, torch.ones(6), torch.ones(2, 2)), r"tau should have shape"),
         (lambda: gd_loss(spectrum(GOOD, torch.ones(6)), -1.0, 3), r"eta"),
@@ -304,6 +386,11 @@ GOOD = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
 def test_bad_input_says_what_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_row_blocks_are_pairs():
+    with pytest.raises(TypeError, match=r"pairs \(phi_block, y_block\), but block 0 is a Tensor"):
+        spectrum([GOOD, GOOD])
 
 
 def test_complex_features_are_refused():

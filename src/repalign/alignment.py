@@ -15,13 +15,15 @@ tensor([0.9669, 0.0305])
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import check, numpy_too, same_rows, working
+from repalign._arrays import as_numpy, check, numpy_too, same_rows, working
+from repalign._spectrum import Reduced, reduce_blocks, top_left_vectors
 
 
 class Curve(NamedTuple):
@@ -34,7 +36,7 @@ class Curve(NamedTuple):
 class Spectrum(NamedTuple):
     """What a representation and labels have to do with each other, in the basis of the SVD.
 
-    sigma     (k,)       singular values of Φ, descending, k = min(n, d); exactly 0 beyond the rank
+    sigma     (k,)       singular values of Φ, descending, k = min(n, d) or ``top``; exactly 0 beyond the rank
     power     (k, ...)   (uᵢᵀy)², 0 beyond the rank; a trailing axis when y had one
     residual  (...)      what is left of ‖y‖² outside the range of Φ: the least-squares loss
     """
@@ -74,21 +76,42 @@ def unit_rows(phi: Float[Tensor, "n d"], *, constant: bool = False) -> Float[Ten
 
 
 @numpy_too
-def spectrum(phi: Float[Tensor, "n d"], y: Real[Tensor, "n *c"]) -> Spectrum:
+def spectrum(
+    phi: Float[Tensor, "n d"] | Iterable[tuple[Tensor, Tensor]],
+    y: Real[Tensor, "n *c"] | None = None,
+    *,
+    top: int | None = None,
+) -> Spectrum:
     """Singular values of Φ and the power of y along each left singular vector (Imani eq. 1).
 
     Computed in float64 whatever comes in, from the triangular factor of [Φ, y]: the SVD then works on
     a small square matrix and the n×k singular vectors are never formed. Singular values below
     max(n, d)·ε·σ₁ count as zero, and what y has there belongs to the residual.
 
+    When n rows do not fit in memory, give an iterable of pairs (phi_block, y_block) in place of both: each
+    is seen once. For very large inputs, ``top=k`` finds the k strongest directions alone; the residual is
+    then all that y has outside of them.
+
     >>> s = spectrum(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), torch.tensor([1.0, 2.0, 3.0]))
     >>> s.sigma, s.power, s.residual
     (tensor([2., 1.]), tensor([1., 4.]), tensor(9.))
     """
+    if top is not None and not top >= 1:
+        raise ValueError(f"top should be a number of directions, at least 1, but is {top}.")
+    if y is None:
+        if isinstance(phi, Tensor):
+            raise ValueError("y should be given with phi: spectrum(phi, y). Only row blocks bring their own.")
+        reduced = reduce_blocks(phi)
+        out = _decompose(reduced, top)
+        return as_numpy(out) if reduced.numpy else out
     phi, y = check(phi, "phi", "n d"), check(y, "y", "n *c")
     same_rows(phi, y, "phi and y")
     n, d = phi.shape
-    a, b = working(phi), working(y).reshape(n, -1)
+    b = working(y).reshape(n, -1)
+    found = top_left_vectors(phi, top) if top is not None and 8 * top < min(n, d) else None
+    if found is not None:
+        return _spectrum(*found, Reduced(phi, b, n, phi, y.shape[1:]))
+    a = working(phi)
     if n >= d:
         # R of [Φ, y] holds the R of Φ and, beside it, y in the same rotated basis.
         r = torch.linalg.qr(torch.cat([a, b], dim=1), mode="r").R
@@ -96,15 +119,23 @@ def spectrum(phi: Float[Tensor, "n d"], y: Real[Tensor, "n *c"]) -> Spectrum:
     else:
         # Φ = Rᵀ Qᵀ has the left singular vectors of Rᵀ, and y needs no rotation.
         a = torch.linalg.qr(a.mT, mode="r").R.mT
-    u, sigma, _ = torch.linalg.svd(a, full_matrices=False)
-    in_range = sigma > max(n, d) * torch.finfo(torch.float64).eps * sigma[0]
+    return _decompose(Reduced(a, b, n, phi, y.shape[1:]), top)
+
+
+def _decompose(reduced: Reduced, top: int | None) -> Spectrum:
+    u, sigma, _ = torch.linalg.svd(reduced.a, full_matrices=False)
+    return _spectrum(u[:, :top], sigma[:top], reduced)
+
+
+def _spectrum(u: Tensor, sigma: Tensor, reduced: Reduced) -> Spectrum:
+    b, n, like, trailing = reduced.b, reduced.n, reduced.like, reduced.trailing
+    in_range = sigma > max(n, like.shape[1]) * torch.finfo(torch.float64).eps * sigma[0]
     sigma = sigma.where(in_range, 0)
     along = (u.mT @ b).where(in_range[:, None], 0)
     # Subtracting vectors keeps a small residual accurate; ‖y‖² − Σ power would not.
     residual = (b - u @ along).square().sum(dim=0)
-    trailing = y.shape[1:]
     out = Spectrum(sigma, along.square().reshape(len(sigma), *trailing), residual.reshape(trailing))
-    return Spectrum(*(part.to(phi.device, phi.dtype) for part in out))
+    return Spectrum(*(part.to(like.device, like.dtype) for part in out))
 
 
 @numpy_too
