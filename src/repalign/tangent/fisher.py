@@ -115,9 +115,9 @@ def _outputs(watched: Watched, x: Tensor) -> Tensor:
 def _top(watched: Watched, layer: str, root: Tensor, k: int) -> Tensor:
     n, o = watched.n, watched.outputs
 
-    def matvec(v: Tensor) -> Tensor:
-        weighted = root @ v.double().reshape(n, o, 1)
+    def multiply(v: Tensor) -> Tensor:
+        weighted = root @ v.double().reshape(n, o, -1)
         pushed = push(watched, pull(watched, weighted.to(watched.like), [layer]))[layer]
-        return (root @ pushed.double()).flatten()
+        return (root @ pushed.double()).flatten(0, 1)
 
-    return top_eigenpairs(matvec, n * o, k, watched.like).values.clamp(min=0)
+    return top_eigenpairs(multiply, n * o, k, watched.like).values.clamp(min=0)

@@ -83,7 +83,7 @@ def hessian_top(
     if not 1 <= k <= size:
         raise ValueError(f"k should be from 1 to the {size} parameters of the model, but is {k}.")
     like = next(iter(parameters.values())).detach()
-    found = top_eigenpairs(multiply, size, k, like)
+    found = top_eigenpairs(lambda v: torch.stack([multiply(c) for c in v.mT], dim=1), size, k, like)
     vectors = found.vectors.to(like.dtype)
     return HessianTop(found.values.to(like.dtype), vectors, layer_energy(model, vectors))
 

@@ -90,7 +90,7 @@ def alignment_terms(
     watched = watch(model, x, outputs, layers=layers, bias=bias, batch_size=batch_size)
     found = {}
     for layer, m in _measure(watched, y, center).items():
-        top = top_eigenpairs(m.matvec, m.size, 1, watched.like).values[0]
+        top = top_eigenpairs(m.multiply, m.size, 1, watched.like).values[0]
         terms = (m.along / m.norm, m.along / top, (m.norm / top).square())
         found[layer] = AlignmentTerms(*(term.to(watched.like) for term in terms))
     return found
@@ -101,7 +101,7 @@ class Measured(NamedTuple):
 
     along: Float[Tensor, ""]
     norm: Float[Tensor, ""]
-    matvec: Callable[[Tensor], Tensor]
+    multiply: Callable[[Tensor], Tensor]
     size: int
 
 
@@ -145,9 +145,9 @@ def as_targets(y: Any, n: int, o: int) -> Float[Tensor, "n o"]:
     return y.reshape(n, o)
 
 
-def centered(v: Float[Tensor, "n *o"], center: str) -> Float[Tensor, "n *o"]:
-    """Without the mean over everything (entries), or over the samples of each output (examples)."""
-    return v - (v.mean() if center == "entries" else v.mean(dim=0))
+def centered(v: Float[Tensor, "n o *g"], center: str) -> Float[Tensor, "n o *g"]:
+    """Without the mean over samples and outputs (entries), or over the samples of each output (examples)."""
+    return v - v.mean(dim=(0, 1) if center == "entries" else 0)
 
 
 def _full(watched: Watched, targets: Tensor, center: str) -> dict[str, Measured]:
@@ -176,12 +176,11 @@ def _full(watched: Watched, targets: Tensor, center: str) -> dict[str, Measured]
         floor = 16 * n * o * torch.finfo(targets.dtype).eps * common[layer].abs().max().double()
         norm = squares[layer].sqrt()
 
-        def matvec(v: Tensor) -> Tensor:
-            v = centered(v.reshape(n, o), center)[:, :, None]
-            pushed = push(watched, pull(watched, v, [layer]))[layer]
-            return centered(pushed[:, :, 0], center).flatten()
+        def multiply(v: Tensor) -> Tensor:
+            v = centered(v.reshape(n, o, -1), center)
+            return centered(push(watched, pull(watched, v, [layer]))[layer], center).flatten(0, 1)
 
-        return Measured(along, norm.where(norm > floor, 0), matvec, n * o)
+        return Measured(along, norm.where(norm > floor, 0), multiply, n * o)
 
     return {layer: measured(layer) for layer in watched.layers}
 

@@ -62,18 +62,19 @@ class Eigenpairs(NamedTuple):
     vectors: Float[Tensor, "k size"]
 
 
-def top_eigenpairs(matvec: Callable[[Tensor], Tensor], size: int, k: int, like: Tensor) -> Eigenpairs:
+def top_eigenpairs(multiply: Callable[[Tensor], Tensor], size: int, k: int, like: Tensor) -> Eigenpairs:
     """The k eigenpairs of largest magnitude, by Lanczos; from the whole matrix when that is small.
 
-    The start is drawn from a fixed seed: from the labels, say, Lanczos might never leave their subspace.
+    ``multiply`` takes and returns (size, g), g vectors at once. The start is drawn from a fixed seed: from
+    the labels, say, Lanczos might never leave their subspace.
     """
 
     def apply(v: np.ndarray) -> np.ndarray:
-        out = matvec(torch.from_numpy(v.reshape(size)).to(like.device, like.dtype))
+        out = multiply(torch.from_numpy(v.reshape(size, -1)).to(like.device, like.dtype))
         return out.double().cpu().numpy()
 
     if size <= max(64, 2 * k):
-        matrix = np.stack([apply(column) for column in np.eye(size)])
+        matrix = apply(np.eye(size))
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     else:
         start = np.random.default_rng(0).standard_normal(size)
