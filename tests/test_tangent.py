@@ -561,9 +561,12 @@ def test_fisher_is_that_of_the_parameters(loss):
 
 
 def test_against_nngeometry():
-    pytest.importorskip("nngeometry", reason="the bench extra")
-    from nngeometry.metrics import FIM  # noqa: F401
-    from nngeometry.object import FMatDense  # noqa: F401
+    gram = pytest.importorskip("nngeometry.gram", reason="nngeometry is in the bench extra")
+    model, x = mlp(5, 8, 7, 3, bias=True), draw(6, 5)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=6)
+    theirs = gram.GramMatrix(model, loader).to_torch()
+    ours = ntk(model, x).reshape(6, 3, 6, 3)
+    torch.testing.assert_close(ours.permute(1, 0, 3, 2), theirs)
 
 
 TRAIN = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.1), nn.Linear(5, 3)).double()
