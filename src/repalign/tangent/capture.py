@@ -7,6 +7,7 @@ where the recorded calls returned: that is all the differentiation a batch needs
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,6 +64,11 @@ class Watched:
         """A tensor of the model's device and precision."""
         return next(iter(self.parameters.values())).detach()
 
+    @property
+    def chunks(self) -> set[tuple[int, int]]:
+        """The batches of outputs, as first and last."""
+        return {(outputs.start, outputs.stop) for _, outputs in self.batches}
+
     def __iter__(self) -> Iterator[Batch]:
         return (self.batch(i) for i in range(len(self.batches)))
 
@@ -103,15 +109,21 @@ class Watched:
         calls = {key: self.reached(recorder.calls[key]) for p in self.every_part() for key in p if key}
         needed = sorted({call.edge for uses in calls.values() for call in uses})
         unit = torch.eye(self.outputs, dtype=f.dtype, device=f.device)[outputs]
-        grads = backward(f, [recorder.edges[e] for e in needed], unit[:, None].expand(-1, n, -1))
-        at = dict(zip(needed, grads, strict=True))
+        cotangents = unit[:, None].expand(-1, n, -1)
+        grads = dict(zip(needed, backward(f, [recorder.edges[e] for e in needed], cotangents), strict=True))
+        waiting = Counter(call.edge for uses in calls.values() for call in uses)
 
         def made(key: Key, ones: bool) -> Factor:
             uses = calls[key]
             axes = [self.axes[c.edge] or 0 for c in uses]
-            return factor(
-                [c.use for c in uses], [at[c.edge] for c in uses], axes, n, ones=ones, trace=self.trace
-            )
+            at = [grads[c.edge] for c in uses]
+            return factor([c.use for c in uses], at, axes, n, ones=ones, trace=self.trace)
+
+        def release(key: Key) -> None:
+            for call in calls[key]:
+                waiting[call.edge] -= 1
+                if not waiting[call.edge]:
+                    del grads[call.edge]
 
         layers: dict[str, list[Factor]] = {}
         for layer, parts in self.parts.items():
@@ -119,8 +131,11 @@ class Watched:
             for part in parts:
                 weight = made(part.key, part.bias is not None)
                 layers[layer].append(weight)
+                release(part.key)
                 if part.bias and not isinstance(weight, Outer):
                     layers[layer].append(made(part.bias, False))
+                if part.bias:
+                    release(part.bias)
         names = [name for names in self.explicit.values() for name in names]
         if names:
             rows = self._jacobian(names, x, outputs)

@@ -2,8 +2,8 @@
 
 ``Outer`` keeps Σₚ b[i, k, p] ⊗ a[i, p] unmultiplied: with one position per sample its Gram matrix is
 (a aᵀ) ∘ (b bᵀ), Lou et al., eq. 9. ``Rows`` keeps one row of the Jacobian per sample and output. Both
-know three things: ``gram`` with another batch, ``pull`` (Ψ v, a vector–Jacobian product) and ``push``
-(Ψᵀ u, its transpose), with g vectors at once.
+know three things: ``gram`` with another batch, in the memory ``out`` where that saves a copy; ``pull``,
+Ψ v, a vector–Jacobian product; and ``push``, Ψᵀ u, its transpose. The last two take g vectors at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Outer:
         f = x @ y.mT
         return (f + 1 if self.ones else f).reshape(n, p, *other.a.shape[:2])
 
-    def gram(self, other: Outer, trace: bool) -> Tensor:
+    def gram(self, other: Outer, trace: bool, out: Tensor | None = None) -> Tensor:
         n, k, p, m = self.b.shape
         n2, k2, p2, _ = other.b.shape
         f = self.forward(other)
@@ -58,9 +58,9 @@ class Outer:
             g = (x @ y.mT).reshape(n, p, n2, p2)
             return (g * f).sum(dim=(1, 3)) if p * p2 > 1 else (g * f).reshape(n, n2)
         if p * p2 == 1:
-            g = self.b.reshape(n * k, m) @ other.b.reshape(n2 * k2, m).mT
+            g = torch.mm(self.b.reshape(n * k, m), other.b.reshape(n2 * k2, m).mT, out=out)
             # Repeated along the columns first, the product runs through contiguous memory.
-            g.view(n, k, n2 * k2).mul_(f.reshape(n, n2).repeat_interleave(k2, dim=1)[:, None])
+            g.unflatten(0, (n, k)).mul_(f.reshape(n, n2).repeat_interleave(k2, dim=1)[:, None])
             return g
         # Meeting the forward part first leaves one sum over positions for the outputs of the other side.
         x = self.b.transpose(1, 2).reshape(n, p, k * m)
@@ -100,9 +100,9 @@ class Rows:
     def nbytes(self) -> int:
         return self.j.nbytes
 
-    def gram(self, other: Rows, trace: bool) -> Tensor:
+    def gram(self, other: Rows, trace: bool, out: Tensor | None = None) -> Tensor:
         joined = (1, 2) if trace else (0, 1)
-        return self.j.flatten(*joined) @ other.j.flatten(*joined).mT
+        return torch.mm(self.j.flatten(*joined), other.j.flatten(*joined).mT, out=out)
 
     def pull(self, v: Float[Tensor, "n k g"]) -> tuple[Tensor, ...]:
         return (v.flatten(0, 1).mT @ self.j.flatten(0, 1),)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,30 +21,52 @@ from repalign.tangent.plan import watch
 TILE, TRACE_TILE = 640, 128
 
 
+Spot = tuple[slice, slice]  # samples, outputs
+Place = Callable[[str, Spot, Spot], Tensor | None]
+
+
 class Tile(NamedTuple):
     """A rectangle of one layer's kernel; ``twice`` when its mirror image is not a tile of its own."""
 
     layer: str
-    rows: tuple[slice, slice]  # samples, outputs
-    columns: tuple[slice, slice]
+    rows: Spot
+    columns: Spot
     value: Float[Tensor, "rows columns"]
     twice: bool
 
 
-def tiles(watched: Watched) -> Iterator[Tile]:
-    """The upper triangle of every layer's kernel, piece by piece; a layer without gradients has none."""
+def tiles(watched: Watched, place: Place | None = None) -> Iterator[Tile]:
+    """The upper triangle of every layer's kernel, piece by piece; a layer without gradients has none.
+
+    ``place`` may name the memory to compute a piece in, so that it need not be copied there.
+    """
     for left, right in watched.pairs():
         for layer, factors in left.layers.items():
+            others = right.layers[layer]
             if not factors:
                 continue
             for i in _steps(left, watched.trace):
                 for j in _steps(right, watched.trace):
                     if left is right and j.start < i.start:
                         continue
-                    pairs = zip(factors, right.layers[layer], strict=True)
-                    value = _sum([a.part(i).gram(b.part(j), watched.trace) for a, b in pairs])  # type: ignore[arg-type]
+                    rows, columns = _spot(left, i), _spot(right, j)
+                    out = place(layer, rows, columns) if place else None
+                    value = _gram(factors, i, others, j, watched.trace, out)
                     twice = left is not right or j.start > i.start
-                    yield Tile(layer, _spot(left, i), _spot(right, j), value, twice)
+                    yield Tile(layer, rows, columns, value, twice)
+
+
+def _gram(
+    left: list[Factor], i: slice, right: list[Factor], j: slice, trace: bool, out: Tensor | None
+) -> Tensor:
+    """The sum over a layer's factors of their Gram matrices, for some samples on either side."""
+    total = None
+    for a, b in zip(left, right, strict=True):
+        here: Any = a.part(i)
+        part = here.gram(b.part(j), trace, out if total is None else None)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 def _steps(batch: Batch, trace: bool) -> list[slice]:
@@ -57,16 +78,9 @@ def _steps(batch: Batch, trace: bool) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def _spot(batch: Batch, part: slice) -> tuple[slice, slice]:
+def _spot(batch: Batch, part: slice) -> Spot:
     start = batch.samples.start
     return slice(start + part.start, start + part.stop), batch.outputs
-
-
-def _sum(parts: list[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.add_(part)
-    return total
 
 
 @numpy_too
@@ -125,18 +139,30 @@ def ntk(
 def assemble(watched: Watched) -> dict[str, Tensor]:
     """Whole kernels from their tiles."""
     n, o = watched.n, 1 if watched.trace else watched.outputs
-    zeros = functools.partial(torch.zeros, dtype=watched.like.dtype, device=watched.like.device)
-    kernels = {layer: zeros(n, o, n, o) for layer in watched.layers}
-    for tile in tiles(watched):
+    like = watched.like
+    # Every entry is written, but for a layer without gradients: filling the others would cost a pass.
+    has = {layer: bool(watched.parts[layer] or watched.explicit[layer]) for layer in watched.layers}
+    kernels = {
+        layer: (torch.empty if has[layer] else torch.zeros)(n, o, n, o, dtype=like.dtype, device=like.device)
+        for layer in watched.layers
+    }
+
+    def place(layer: str, rows: Spot, columns: Spot) -> Tensor | None:
+        if watched.trace or len(watched.chunks) > 1:
+            return None
+        (i, _), (j, _) = rows, columns
+        return kernels[layer].view(n * o, n * o)[i.start * o : i.stop * o, j.start * o : j.stop * o]
+
+    for tile in tiles(watched, place):
         (i, k), (j, m) = tile.rows, tile.columns
         if watched.trace:
             k = m = slice(0, 1)
         kernel = kernels[tile.layer]
         here, mirror = kernel[i, k, j, m], kernel[j, m, i, k]
-        value = tile.value.reshape(here.shape)
-        # Only the trace visits a place again, once per batch of outputs: adding costs four times as much.
-        again = watched.trace and tile.rows[1].start > 0
-        here.copy_(here + value if again else value)
+        if here.data_ptr() != tile.value.data_ptr():
+            value = tile.value.reshape(here.shape)
+            # Only the trace comes back to a place, once for every batch of outputs.
+            here.copy_(here + value if watched.trace and tile.rows[1].start > 0 else value)
         if tile.twice:
             mirror.copy_(here.permute(2, 3, 0, 1))
     return {layer: kernel.reshape(n * o, n * o) for layer, kernel in kernels.items()}
