@@ -19,14 +19,15 @@ from torch.func import functional_call, jacrev, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign._arrays import check
-from repalign.tangent.factors import Factor, Outer, Rows, factor
+from repalign.tangent.factors import Factor, Rows, factor
 from repalign.tangent.recorder import Call, Key, Recorder, refuse_training
 
 
 class Part(NamedTuple):
-    """A parameter with a fast path, and the bias that the same calls add."""
+    """A parameter with a fast path, whether its two sides stay apart, and the bias the same calls add."""
 
     key: Key
+    apart: bool
     bias: Key | None
 
 
@@ -106,18 +107,19 @@ class Watched:
                 f"the model made {len(recorder.edges)} calls with parameters for {n} samples, but "
                 f"{len(self.axes)} for two. Its path should not depend on the samples."
             )
-        calls = {key: self.reached(recorder.calls[key]) for p in self.every_part() for key in p if key}
+        keys = [key for p in self.every_part() for key in (p.key, p.bias) if key]
+        calls = {key: self.reached(recorder.calls[key]) for key in keys}
         needed = sorted({call.edge for uses in calls.values() for call in uses})
         unit = torch.eye(self.outputs, dtype=f.dtype, device=f.device)[outputs]
         cotangents = unit[:, None].expand(-1, n, -1)
         grads = dict(zip(needed, backward(f, [recorder.edges[e] for e in needed], cotangents), strict=True))
         waiting = Counter(call.edge for uses in calls.values() for call in uses)
 
-        def made(key: Key, ones: bool) -> Factor:
+        def made(key: Key, apart: bool = False, ones: bool = False) -> Factor:
             uses = calls[key]
             axes = [self.axes[c.edge] or 0 for c in uses]
             at = [grads[c.edge] for c in uses]
-            return factor([c.use for c in uses], at, axes, n, ones=ones, trace=self.trace)
+            return factor([c.use for c in uses], at, axes, n, apart=apart, ones=ones)
 
         def release(key: Key) -> None:
             for call in calls[key]:
@@ -129,11 +131,10 @@ class Watched:
         for layer, parts in self.parts.items():
             layers[layer] = []
             for part in parts:
-                weight = made(part.key, part.bias is not None)
-                layers[layer].append(weight)
+                layers[layer].append(made(part.key, part.apart, ones=part.bias is not None))
                 release(part.key)
-                if part.bias and not isinstance(weight, Outer):
-                    layers[layer].append(made(part.bias, False))
+                if part.bias and not part.apart:
+                    layers[layer].append(made(part.bias))
                 if part.bias:
                     release(part.bias)
         names = [name for names in self.explicit.values() for name in names]

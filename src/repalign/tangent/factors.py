@@ -131,9 +131,9 @@ def factored(uses: Sequence[Use], entries: Sequence[int], k: int, trace: bool) -
     return p == 1 or per_pair < (k if trace else k**2) * m * d
 
 
-def size(uses: Sequence[Use], entries: Sequence[int], parameter: Tensor, k: int, trace: bool) -> int:
+def size(uses: Sequence[Use], entries: Sequence[int], parameter: Tensor, k: int, apart: bool) -> int:
     """Numbers kept for one sample and k outputs."""
-    if not factored(uses, entries, k, trace):
+    if not apart:
         return k * parameter.numel()
     m, d = _sides(uses[0])
     return _positions(uses, entries) * (k * m + (1 if isinstance(uses[0], Lookup) else d))
@@ -152,11 +152,14 @@ def _positions(uses: Sequence[Use], entries: Sequence[int]) -> int:
 
 
 def factor(
-    uses: Sequence[Use], grads: Sequence[Tensor], axes: Sequence[int], n: int, *, ones: bool, trace: bool
+    uses: Sequence[Use], grads: Sequence[Tensor], axes: Sequence[int], n: int, *, apart: bool, ones: bool
 ) -> Factor:
-    """The gradients of one parameter through all calls that use it; several calls are more positions."""
+    """The gradients of one parameter through all calls that use it, with a and b ``apart`` or multiplied.
+
+    Several calls are more positions.
+    """
     calls: list[tuple[Any, Tensor, int]] = list(zip(uses, grads, axes, strict=True))
-    if factored(uses, [g[0].numel() // n for g in grads], len(grads[0]), trace):
+    if apart:
         a = _join([u.saw(n, axis) for u, _, axis in calls], dim=1)
         b = _join([u.returned(g, n, axis) for u, g, axis in calls], dim=2).contiguous()
         if isinstance(uses[0], Lookup):

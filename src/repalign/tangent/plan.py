@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from repalign.tangent.capture import Part, Watched, as_input, backward
-from repalign.tangent.factors import size
+from repalign.tangent.factors import factored, size
 from repalign.tangent.recorder import Call, Recorder
 from repalign.tangent.uses import Elementwise, Product
 
@@ -129,13 +129,14 @@ def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
         biases = [k for k in keys if all(_shifts(c) for c in calls[k])]
         parts, merged = [], set()
         for key in keys:
-            if all(isinstance(c.use, Product) for c in calls[key]):
-                edges = [c.edge for c in calls[key]]
+            uses, edges = [c.use for c in calls[key]], [c.edge for c in calls[key]]
+            # Decided once, for all outputs, so that every batch has the same form.
+            apart = factored(uses, _entries(recorder, edges), watched.outputs, watched.trace)
+            bias = None
+            if all(isinstance(use, Product) for use in uses):
                 bias = next((b for b in biases if [c.edge for c in calls[b]] == edges), None)
                 merged |= {bias}
-                parts.append(Part(key, bias))
-            else:
-                parts.append(Part(key, None))
+            parts.append(Part(key, apart, bias))
         watched.parts[layer] = [p for p in parts if p.key not in merged]
     watched.explicit = explicit
     slow = [name for names in explicit.values() for name in names]
@@ -146,6 +147,11 @@ def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
             "Jacobian rows are formed explicitly, which is exact, but slower and larger.",
             stacklevel=4,
         )
+
+
+def _entries(recorder: Recorder, edges: Sequence[int]) -> list[int]:
+    """Numbers each call returned for one of the two samples."""
+    return [recorder.shapes[edge].numel() // 2 for edge in edges]
 
 
 def _shifts(call: Call) -> bool:
@@ -161,9 +167,9 @@ def _split(watched: Watched, recorder: Recorder, batch_size: int | None) -> None
         )
         for part in watched.every_part():
             uses = watched.reached(recorder.calls[part.key])
-            entries = [recorder.shapes[c.edge].numel() // 2 for c in uses]
+            entries = _entries(recorder, [c.edge for c in uses])
             parameter = watched.parameters[part.key[0]]
-            numbers += size([c.use for c in uses], entries, parameter, k, watched.trace)
+            numbers += size([c.use for c in uses], entries, parameter, k, part.apart)
         return max(numbers, 1) * watched.like.element_size()
 
     n, o = watched.n, watched.outputs
