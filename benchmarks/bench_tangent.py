@@ -1,0 +1,373 @@
+"""Tangent kernels beside what one would use instead: time, peak memory, and the machine's own bound.
+
+    python benchmarks/bench_tangent.py [--repeats 3] [--json PATH] [--only all trace alignment scaling]
+
+The network is a ReLU MLP of 10 layers of width 256, 784 in, 10 out, float32, without biases. Times are
+medians of interleaved runs in this process; peak memory is that of a child process of its own, above what
+it held before the call. A package that is not installed is reported as such. Every contender's result is
+compared with ours first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call, jacrev, vmap
+
+from repalign.tangent import label_alignment, layer_kernels, ntk
+
+Call = Callable[[], Any]
+ABSENT = "not installed"
+
+
+def network(depth: int = 10, width: int = 256, inputs: int = 784, outputs: int = 10) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(inputs, width, bias=False), nn.ReLU()]
+    for _ in range(depth - 2):
+        layers += [nn.Linear(width, width, bias=False), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, outputs, bias=False))
+    for parameter in model.parameters():
+        nn.init.kaiming_normal_(parameter, nonlinearity="relu")
+    return model
+
+
+def samples(n: int, inputs: int = 784) -> torch.Tensor:
+    return torch.randn(n, inputs, generator=torch.Generator().manual_seed(1))
+
+
+def jacobian_recipe(n: int, outputs: str) -> Call:
+    """Jacobian rows by vmap and jacrev, contracted parameter by parameter: torch's own NTK recipe."""
+    model, x = network(), samples(n)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    contraction = "naf,mbf->namb" if outputs == "all" else "naf,maf->nm"
+
+    def one(p: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
+        return functional_call(model, p, (sample[None],))[0]
+
+    def call() -> dict[str, torch.Tensor]:
+        rows = vmap(jacrev(one), (None, 0))(parameters, x)
+        return {name: torch.einsum(contraction, r.flatten(2), r.flatten(2)) for name, r in rows.items()}
+
+    return call
+
+
+def nngeometry_kernels(n: int, together: bool) -> Call | str:
+    """One Gram matrix for each layer, or one for all layers, which is the NTK only."""
+    try:
+        from nngeometry.gram import GramMatrix
+        from nngeometry.layercollection import LayerCollection
+    except ImportError:
+        return ABSENT
+    model, x = network(), samples(n)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=n)
+
+    def gram(collection: Any) -> torch.Tensor:
+        data = GramMatrix(model, loader, layer_collection=collection).to_torch()
+        return data.permute(1, 0, 3, 2)  # theirs is output by sample
+
+    def one(module: nn.Module) -> torch.Tensor:
+        collection = LayerCollection()
+        collection.add_layer_from_model(model, module)
+        return gram(collection)
+
+    if together:
+        return lambda: {"ntk": gram(LayerCollection.from_model(model))}
+    return lambda: {name: one(m) for name, m in model.named_children() if isinstance(m, nn.Linear)}
+
+
+def neural_tangents_kernels(n: int, together: bool) -> Call | str:
+    """Its structured derivatives, compiled; per layer, a function of that layer's weights alone."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            import jax
+            import jax.numpy as jnp
+            import neural_tangents as nt
+    except ImportError:
+        return ABSENT
+    weights = [jnp.asarray(p.detach().numpy()) for p in network().parameters()]
+    x = jnp.asarray(samples(n).numpy())
+
+    def kernel(chosen: list[int]) -> Call:
+        def f(some: list[Any], inputs: Any) -> Any:
+            full = list(weights)
+            for place, w in zip(chosen, some, strict=True):
+                full[place] = w
+            for w in full[:-1]:
+                inputs = jax.nn.relu(inputs @ w.T)
+            return inputs @ full[-1].T
+
+        options = {"trace_axes": (), "vmap_axes": 0}
+        made = nt.empirical_ntk_fn(f, implementation=nt.NtkImplementation.STRUCTURED_DERIVATIVES, **options)
+        compiled = jax.jit(made)
+        return lambda: compiled(x, None, [weights[i] for i in chosen]).block_until_ready()
+
+    everything = range(len(weights))
+    kernels = [kernel(list(everything))] if together else [kernel([i]) for i in everything]
+    names = ["ntk"] if together else [str(2 * i) for i in everything]
+    return lambda: dict(zip(names, (k() for k in kernels), strict=True))
+
+
+def nngeometry_alignment(n: int) -> Call | str:
+    """Equation 7 from a Gram matrix per layer, centred and normed as it is written."""
+    kernels = nngeometry_kernels(n, together=False)
+    if isinstance(kernels, str):
+        return kernels
+    y = nn.functional.one_hot(torch.arange(n) % 10, 10).float().flatten()
+    y = y - y.mean()
+
+    def aligned(kernel: torch.Tensor) -> torch.Tensor:
+        k = kernel.reshape(10 * n, 10 * n)
+        k = k - k.mean(dim=0, keepdim=True)
+        k = k - k.mean(dim=1, keepdim=True)
+        return y @ k @ y / k.norm() / y.square().sum()
+
+    def call() -> dict[str, torch.Tensor]:
+        return {layer: aligned(kernel) for layer, kernel in kernels().items()}
+
+    return call
+
+
+def ours(what: str, n: int) -> Call:
+    model, x, y = network(), samples(n), torch.arange(n) % 10
+    if what == "ntk":
+        return lambda: {"ntk": ntk(model, x)}
+    if what == "alignment":
+        return lambda: label_alignment(model, x, y)
+    return lambda: layer_kernels(model, x, outputs=what)
+
+
+def contender(name: str, what: str, n: int) -> Call | str:
+    if name == "repalign":
+        return ours(what, n)
+    if name == "torch.func":
+        return jacobian_recipe(n, what)
+    if name == "nngeometry":
+        return nngeometry_alignment(n) if what == "alignment" else nngeometry_kernels(n, what == "ntk")
+    return neural_tangents_kernels(n, what == "ntk")
+
+
+# What is measured: the contenders, and the ratio of their time (and memory) to ours that is aimed at.
+CASES: dict[str, dict[str, Any]] = {
+    "all": {
+        "title": "per-layer kernels, all outputs, n=256",
+        "n": 256,
+        "against": {"torch.func": (150, 20), "nngeometry": (15, None), "neural-tangents": (2.5, None)},
+    },
+    "ntk": {
+        "title": "their sum only (NTK), all outputs, n=256",
+        "n": 256,
+        "against": {"nngeometry": (None, None), "neural-tangents": (None, None)},
+    },
+    "trace": {
+        "title": "per-layer kernels, trace over outputs, n=256",
+        "n": 256,
+        "against": {"torch.func": (180, 100)},
+    },
+    "alignment": {
+        "title": "label_alignment of every layer, n=256",
+        "n": 256,
+        "against": {"nngeometry": (15, None)},
+    },
+}
+
+
+def operations(what: str, n: int, depth: int = 10, width: int = 256, inputs: int = 784, o: int = 10) -> float:
+    """Floating-point operations that no way around is known for: products of the triangle, and passes."""
+    sides = [(inputs, width), *[(width, width)] * (depth - 2), (width, o)]
+    pairs = n * n / 2
+    gram = sum(2 * pairs * (d + m * (o if what == "trace" else o * o)) for d, m in sides)
+    passes = sum(2 * n * d * m for d, m in sides) + sum(2 * n * o * d * m for d, m in sides[1:])
+    return gram + passes
+
+
+def bound() -> float:
+    """What this machine's matrix product reaches now, in operations per second."""
+    a = torch.randn(2048, 2048)
+    a @ a
+    return 2 * 2048**3 / min(timed(lambda: a @ a) for _ in range(5))
+
+
+def timed(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def agree(a: dict[str, Any], b: dict[str, Any]) -> None:
+    """Same kernels, layer by layer, whatever they are called and however shaped."""
+    for x, y in zip(a.values(), b.values(), strict=True):
+        left, right = (np.asarray(v).reshape(-1) for v in (x, y))
+        scale = float(np.abs(left).max())
+        np.testing.assert_allclose(left, right, rtol=0, atol=1e-4 * scale)
+
+
+def peak_memory(name: str, what: str, n: int) -> int | None:
+    """Bytes a call takes at its peak above what its process held before, in a process of its own."""
+    command = [sys.executable, __file__, "--child", name, what, str(n)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else None
+
+
+def child(name: str, what: str, n: int) -> None:
+    small = contender(name, what, 4)
+    if isinstance(small, str):
+        raise SystemExit(1)
+    small()  # thread pools, lazily loaded libraries
+    call = contender(name, what, n)
+    assert not isinstance(call, str)
+    before = status("VmRSS")
+    call()
+    print(max(status("VmHWM") - before, 1))
+
+
+def status(key: str) -> int:
+    """Bytes, as Linux keeps them; getrusage would start a child at its parent's peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+
+def measure(what: str, repeats: int) -> list[dict[str, Any]]:
+    """Rows of one case: ours first."""
+    case = CASES[what]
+    n = case["n"]
+    calls: dict[str, Call | str] = {"repalign": ours(what, n)}
+    calls |= {name: contender(name, what, n) for name in case["against"]}
+    running = {name: call for name, call in calls.items() if not isinstance(call, str)}
+    reference = running["repalign"]()
+    for name, call in running.items():
+        agree(reference, call())
+        print(f"  {what}: {name} agrees", flush=True)
+    del reference
+    times: dict[str, list[float]] = {name: [] for name in running}
+    bounds = []
+    for _ in range(repeats):
+        bounds.append(bound())
+        for name, call in running.items():
+            # A short call is measured as often as fits beside the long ones.
+            times[name] += [timed(call) for _ in range(7 if name == "repalign" else 1)]
+    seconds = {name: statistics.median(t) for name, t in times.items()}
+    memory = {name: peak_memory(name, what, n) for name in running}
+    rows = []
+    for name in calls:
+        aims = case["against"].get(name, (None, None))
+        row: dict[str, Any] = {"case": what, "title": case["title"], "n": n, "who": name}
+        if name in running:
+            row |= {"seconds": seconds[name], "all_seconds": times[name], "peak_bytes": memory[name]}
+            row |= {"times": seconds[name] / seconds["repalign"], "aim_times": aims[0], "aim_memory": aims[1]}
+            mine = memory["repalign"]
+            row["memory_times"] = memory[name] / mine if memory[name] and mine else None
+        else:
+            row["seconds"] = ABSENT
+        if name == "repalign":
+            speed = statistics.median(bounds)
+            row |= {"bound_gflops": speed / 1e9, "of_bound": operations(what, n) / speed / seconds[name]}
+        rows.append(row)
+    return rows
+
+
+def large_alignment(n: int = 2000) -> list[dict[str, Any]]:
+    """label_alignment at an n whose kernel nobody forms."""
+    call = ours("alignment", n)
+    speed, seconds = bound(), timed(call)
+    row = {"case": "alignment", "title": f"label_alignment of every layer, n={n}", "n": n, "who": "repalign"}
+    row |= {"seconds": seconds, "peak_bytes": peak_memory("repalign", "alignment", n)}
+    row |= {"bound_gflops": speed / 1e9, "of_bound": operations("all", n) / speed / seconds}
+    row["dense_bytes"] = 4 * (10 * n) ** 2
+    return [row]
+
+
+def scaling(repeats: int) -> list[dict[str, Any]]:
+    """Cost against depth, and against n, with the fitted exponent."""
+    rows = []
+    for what in ("all", "trace"):
+        series = {
+            "depth": [(d, network(depth=d), samples(64)) for d in (4, 8, 16, 32)],
+            "n": [(n, network(depth=4), samples(n)) for n in (64, 128, 256, 512)],
+        }
+        for axis, cases in series.items():
+            sizes = [size for size, _, _ in cases]
+            calls = [partial(layer_kernels, model, x, what) for _, model, x in cases]
+            rounds = [[timed(call) for call in calls] for _ in range(2 * repeats + 1)]
+            seconds = [statistics.median(column) for column in zip(*rounds[1:], strict=True)]
+            slope = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+            rows.append({"case": what, "axis": axis, "sizes": sizes, "seconds": seconds, "exponent": slope})
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    def number(value: float | str | None, unit: str = "", digits: int = 3) -> str:
+        if value is None or isinstance(value, str):
+            return value or "–"
+        return f"{value:.{digits}g}{unit}"
+
+    head = ("work", "who", "time", "× ours", "aim", "peak MB", "× ours", "aim", "of bound")
+    table = [head]
+    for row in rows:
+        peak = row.get("peak_bytes")
+        table.append(
+            (
+                row["title"],
+                row["who"],
+                number(row["seconds"], " s"),
+                number(row.get("times")),
+                number(row.get("aim_times")),
+                number(peak / 2**20 if peak else None, digits=4),
+                number(row.get("memory_times")),
+                number(row.get("aim_memory")),
+                f"{row['of_bound']:.0%}" if "of_bound" in row else "",
+            )
+        )
+    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+    for line in table:
+        print("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="*", choices=[*CASES, "large", "scaling"])
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child:
+        name, what, n = options.child
+        return child(name, what, int(n))
+    wanted = options.only or [*CASES, "large", "scaling"]
+    machine = {"cores": torch.get_num_threads(), "python": platform.python_version()}
+    machine |= {"torch": torch.__version__, "processor": platform.machine()}
+    rows = [row for what in CASES if what in wanted for row in measure(what, options.repeats)]
+    rows += large_alignment() if "large" in wanted else []
+    curves = scaling(options.repeats) if "scaling" in wanted else []
+    speeds = [row["bound_gflops"] for row in rows if "bound_gflops" in row]
+    print(f"\n{machine['cores']} threads, torch {machine['torch']}", end="")
+    print(f", matrix product {statistics.median(speeds):.0f} GFLOP/s" if speeds else "")
+    show(rows)
+    for curve in curves:
+        pairs = zip(curve["sizes"], curve["seconds"], strict=True)
+        points = ", ".join(f"{size}: {t * 1e3:.0f} ms" for size, t in pairs)
+        print(f"{curve['case']} against {curve['axis']}: exponent {curve['exponent']:.2f} ({points})")
+    if options.json:
+        record = {"machine": machine, "rows": rows, "curves": curves}
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Run a network batch by batch, and keep the gradients of every layer in factored form.
+
+One forward pass under the recorder, then one backward pass for all outputs at once, to the places
+where the recorded calls returned: that is all the differentiation a batch needs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from repalign._arrays import check
+from repalign.tangent.factors import Factor, Rows, factor
+from repalign.tangent.recorder import Call, Key, Recorder, refuse_training
+
+
+class Part(NamedTuple):
+    """A parameter with a fast path, whether its two sides stay apart, and the bias the same calls add."""
+
+    key: Key
+    apart: bool
+    bias: Key | None
+
+
+class Batch(NamedTuple):
+    """The factors of some samples and outputs, by layer."""
+
+    samples: slice
+    outputs: slice
+    layers: dict[str, list[Factor]]
+
+
+@dataclass
+class Watched:
+    """A model and its input, looked at once with two samples, and ready to be captured in batches."""
+
+    model: nn.Module
+    x: Tensor
+    parameters: dict[str, Tensor]
+    layers: dict[str, list[str]]
+    trace: bool
+    outputs: int = 0
+    axes: list[int | None] = field(default_factory=list)  # where the samples are, by recorded call
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    explicit: dict[str, list[str]] = field(default_factory=dict)
+    batches: list[tuple[slice, slice]] = field(default_factory=list)
+    keep: bool = True
+    kept: dict[int, Batch] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        return len(self.x)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the model's device and precision."""
+        return next(iter(self.parameters.values())).detach()
+
+    @property
+    def chunks(self) -> set[tuple[int, int]]:
+        """The batches of outputs, as first and last."""
+        return {(outputs.start, outputs.stop) for _, outputs in self.batches}
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.batch(i) for i in range(len(self.batches)))
+
+    def batch(self, i: int) -> Batch:
+        """The i-th batch: the one made before where all fit in the budget, else made again."""
+        if i in self.kept:
+            return self.kept[i]
+        made = self._capture(*self.batches[i])
+        if self.keep:
+            self.kept[i] = made
+        return made
+
+    def pairs(self) -> Iterator[tuple[Batch, Batch]]:
+        """Every unordered pair of batches; for the trace, only those of the same outputs."""
+        for i, (_, outputs) in enumerate(self.batches):
+            first = self.batch(i)
+            yield first, first
+            for j in range(i + 1, len(self.batches)):
+                if not self.trace or self.batches[j][1] == outputs:
+                    yield first, self.batch(j)
+
+    def run(self, x: Tensor) -> tuple[Tensor, Recorder]:
+        recorder = Recorder(self.parameters)
+        # Attention in its plain form is the one whose backward pass can be batched.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
+            out = functional_call(self.model, self.parameters, (x,))
+        return as_outputs(out, len(x)), recorder
+
+    def _capture(self, samples: slice, outputs: slice) -> Batch:
+        x = self.x[samples]
+        n = len(x)
+        f, recorder = self.run(x)
+        if len(recorder.edges) != len(self.axes):
+            raise ValueError(
+                f"the model made {len(recorder.edges)} calls with parameters for {n} samples, but "
+                f"{len(self.axes)} for two. Its path should not depend on the samples."
+            )
+        keys = [key for p in self.every_part() for key in (p.key, p.bias) if key]
+        calls = {key: self.reached(recorder.calls[key]) for key in keys}
+        needed = sorted({call.edge for uses in calls.values() for call in uses})
+        unit = torch.eye(self.outputs, dtype=f.dtype, device=f.device)[outputs]
+        cotangents = unit[:, None].expand(-1, n, -1)
+        grads = dict(zip(needed, backward(f, [recorder.edges[e] for e in needed], cotangents), strict=True))
+        waiting = Counter(call.edge for uses in calls.values() for call in uses)
+
+        def made(key: Key, apart: bool = False, ones: bool = False) -> Factor:
+            uses = calls[key]
+            axes = [self.axes[c.edge] or 0 for c in uses]
+            at = [grads[c.edge] for c in uses]
+            return factor([c.use for c in uses], at, axes, n, apart=apart, ones=ones)
+
+        def release(key: Key) -> None:
+            for call in calls[key]:
+                waiting[call.edge] -= 1
+                if not waiting[call.edge]:
+                    del grads[call.edge]
+
+        layers: dict[str, list[Factor]] = {}
+        for layer, parts in self.parts.items():
+            layers[layer] = []
+            for part in parts:
+                layers[layer].append(made(part.key, part.apart, ones=part.bias is not None))
+                release(part.key)
+                if part.bias and not part.apart:
+                    layers[layer].append(made(part.bias))
+                if part.bias:
+                    release(part.bias)
+        names = [name for names in self.explicit.values() for name in names]
+        if names:
+            rows = self._jacobian(names, x, outputs)
+            for layer, owned in self.explicit.items():
+                layers[layer] += [Rows(rows[name]) for name in owned]
+        return Batch(samples, outputs, layers)
+
+    def every_part(self) -> Iterator[Part]:
+        return (part for parts in self.parts.values() for part in parts)
+
+    def reached(self, calls: Sequence[Call]) -> list[Call]:
+        """Without the calls whose result does not matter for the output."""
+        return [c for c in calls if self.axes[c.edge] is not None]
+
+    def _jacobian(self, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
+        """Jacobian rows of the named parameters, (n, k, size), one sample at a time under vmap."""
+        rest = {k: p.detach() for k, p in self.parameters.items() if k not in names}
+
+        def f(chosen: dict[str, Tensor], sample: Tensor) -> Tensor:
+            out = functional_call(self.model, rest | chosen, (sample[None],))
+            return as_outputs(out, 1)[0, outputs]
+
+        chosen = {name: self.parameters[name].detach() for name in names}
+        with sdpa_kernel(SDPBackend.MATH), quiet():
+            try:
+                rows = vmap(jacrev(f), in_dims=(None, 0))(chosen, x)
+            except RuntimeError:  # an operation without a batching rule, such as an LSTM
+                each = [jacrev(f)(chosen, sample) for sample in x]
+                rows = {name: torch.stack([r[name] for r in each]) for name in names}
+        return {name: row.detach().flatten(2) for name, row in rows.items()}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Some operations are batched by a loop inside torch, which says so every time."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*batching rule")
+        yield
+
+
+def backward(f: Tensor, edges: Sequence[Any], cotangents: Tensor) -> list[Any]:
+    """Gradients at the edges for each of the cotangents, stacked first; None where there is none."""
+    if not edges:
+        return []
+    options: dict[str, Any] = {"allow_unused": True, "materialize_grads": False}
+    try:
+        with quiet():
+            grads = torch.autograd.grad(
+                f, edges, cotangents, is_grads_batched=True, retain_graph=True, **options
+            )
+    except RuntimeError:  # an operation that cannot be batched at all
+        each = [torch.autograd.grad(f, edges, c, retain_graph=True, **options) for c in cotangents]
+        return [None if g[0] is None else torch.stack(g) for g in zip(*each, strict=True)]
+    return list(grads)
+
+
+def as_outputs(out: Any, n: int) -> Tensor:
+    """What the model returned, as (n, o)."""
+    if isinstance(out, Tensor) and out.shape == (n,):
+        return out[:, None]
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != n:
+        came = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise ValueError(
+            f"the model should return one row of outputs per sample, ({n}, o), but returned {came}. "
+            "Wrap it in a module that picks or flattens what should be differentiated."
+        )
+    return out
+
+
+def as_input(model: nn.Module, x: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """The input on the model's device and in its precision, and the parameters, detached."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model should be a torch.nn.Module, but is a {type(model).__name__}.")
+    refuse_training(model)
+    parameters = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
+    if not parameters:
+        raise ValueError("the model has no parameters, so it has no tangent kernel.")
+    like = next(iter(parameters.values()))
+    integers = isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
+    if integers and x.ndim and len(x):
+        return x.to(like.device), parameters
+    return check(x, "x", "n *d").to(like.device, like.dtype).detach(), parameters
