@@ -43,8 +43,9 @@ check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of output
 lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page as a notebook
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab notebooks
 
-bench: $(READY)  ## speed against what a user would pick instead, as ratios
-	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: $(READY)  ## speed against what a user would pick instead, as ratios; kept in records/bench
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[bench]'
+	@$(BIN)/repalign bench
 
 clean:  ## remove what was built; the environment and the cache stay
 	rm -rf build _build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -196,6 +196,17 @@ def claims(
     out.print(records.summary(found))
 
 
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Parts of the benchmarks' names.")] = None,
+) -> None:
+    """Measure speed against alternatives and keep the ratios under records/bench."""
+    from repalign.runner import bench as bench_
+
+    root = pages_.project()
+    out.print(f"kept {bench_.run(root, names or []).relative_to(root)}")
+
+
 @app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from repalign._files import replace_directory
+from repalign.runner import bench
 from repalign.runner.pages import Page, UserError, disagreements
 from repalign.runner.records import Kept, evidence, live, newest, summary
 from repalign.study.claims import card
@@ -59,6 +60,7 @@ def _stage(root: Path, stage: Path, pages: list[Page], profile: str) -> None:
     (stage / "book" / "_static" / "repalign.css").write_text(stylesheet(), encoding="utf-8")
     _fill(stage / "book" / "scoreboard.md", "claims", lambda: _scoreboard(root, pages, profile))
     _fill(stage / "book" / "data.md", "table of sets", _data_sets)
+    _fill(stage / "book" / "performance.md", "benchmarks", lambda: bench.page(root))
     for page in pages:
         executed = root / "build" / profile / f"{page.name}.ipynb"
         notebook = nbformat.reads(executed.read_text(encoding="utf-8"), as_version=4)
