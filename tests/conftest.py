@@ -1,15 +1,11 @@
 """What all tests share."""
 
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-ROOT = Path(__file__).parents[1]
+from command import ROOT, repalign
 
 # Properties are checked on the same examples in every run; linear algebra has no fixed duration.
 settings.register_profile(
@@ -24,19 +20,6 @@ def _own_directories(tmp_path, monkeypatch):
     monkeypatch.setenv("REPALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("REPALIGN_DATA", raising=False)
     monkeypatch.setenv("REPALIGN_OUT", str(tmp_path / "out"))
-
-
-def repalign(*words, cwd, **env):
-    """Run the command as a user would, without any network."""
-    return subprocess.run(
-        [sys.executable, "-m", "repalign", *words],
-        cwd=cwd,
-        env={**os.environ, "REPALIGN_OFFLINE": "1", "COLUMNS": "200", **env},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import repalign
+from command import repalign
 from repalign._files import replace_directory
 from repalign.runner import execute, pages, records
 from repalign.runner.pages import UserError

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from conftest import ROOT
+from command import ROOT
 from repalign.runner.pages import _toc_files
 
 FILES = _toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))

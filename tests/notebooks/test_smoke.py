@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conftest import ROOT
+from command import ROOT
 from repalign.runner import pages, records
 from repalign.study.claims import read
 
