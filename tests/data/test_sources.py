@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_files import home_of, package_of, tar_bytes
+from made_files import home_of, package_of, sha256, tar_bytes
 
 from repalign import data
 from repalign.data import cache, fetch, sources
@@ -140,6 +140,27 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(server):
     with pytest.raises(data.errors.UnavailableError, match="416"):
         fetch.get(item)
     assert fetch.get(item).read_bytes() == content
+
+
+def test_a_whole_download_that_was_never_named_is_used(server):
+    server.files["file"] = b"content"
+    item = Web(f"{server.url}file", sha256(b"content"), 7)
+    path = fetch.get(item)
+    os.replace(path, path.with_name(f"{path.name}.part"))
+    assert fetch.get(item).read_bytes() == b"content"
+    assert len(server.requests) == 1
+
+
+def test_a_page_in_place_of_a_file_without_a_checksum_is_not_kept(monkeypatch, mnist, digits, server):
+    home = home_of(server, digits)
+    home = replace(home, files=tuple(replace(file, digest="") for file in home.files))
+    good = dict(server.files)
+    server.files = dict.fromkeys(good, b"<html>Please log in</html>")
+    mnist(home=home)
+    with pytest.raises(data.DataError, match="not an IDX file"):
+        data.load("mnist")
+    server.files = good
+    assert len(data.load("mnist")) == 60
 
 
 def test_a_silent_host_is_asked_once(server, monkeypatch):

@@ -85,6 +85,16 @@ def test_imagenet_parts_into_natural_and_artificial_only_when_whole(tmp_path, mo
     assert len(natural) == 449
 
 
+def test_a_folder_of_other_things_is_not_imagenet(tmp_path, monkeypatch):
+    picture(tmp_path / "holiday" / "beach.jpg", (9, 9, 9))
+    monkeypatch.setenv("REPALIGN_DATA", str(tmp_path))
+    with pytest.raises(data.DataError, match="has no directory val"):
+        data.load("imagenet", "val")
+    # torchvision's ImageNet lies right in the folder it is given.
+    picture(tmp_path / "val" / "n01440764" / "a.JPEG", (9, 9, 9))
+    assert data.load("imagenet", "val", size=8).classes == ("n01440764",)
+
+
 def test_the_users_own_images_of_any_kind(tmp_path):
     picture(tmp_path / "cats" / "a.png", 128, mode="L")
     picture(tmp_path / "cats" / "b.gif", 1, mode="P")

@@ -7,6 +7,7 @@ there already is used again. Clients are only asked to download: no install step
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import re
 import shutil
@@ -75,7 +76,9 @@ def get(item: Web | Package, progress: Progress = quiet) -> Path:
     final.parent.mkdir(parents=True, exist_ok=True)
     need_space(item.size)
     part = final.with_name(f"{final.name}.part")
-    if isinstance(item, Web):
+    if item.digest and part.is_file() and not mismatch(part, item.digest):
+        pass  # an earlier call got it all and was stopped just then
+    elif isinstance(item, Web):
         _download(item.url, part, item.size, lambda done, total: progress(label, done, total))
     else:
         progress(label, 0, 0)
@@ -123,21 +126,30 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT) as answer:
             start = start if answer.status == 206 else 0
             length = answer.headers.get("Content-Length")
+            total = start + int(length) if length else 0
             with open(part, "ab" if start else "wb") as out:
-                while block := answer.read(1 << 18):
+                while block := _read(answer):
                     out.write(block)
-                    progress(out.tell(), start + int(length) if length else size)
-                return out.tell(), start + int(length) if length else out.tell()
+                    progress(out.tell(), total or size)
+                return out.tell(), total or out.tell()
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the part is longer than the file: start afresh next time
             part.unlink(missing_ok=True)
         raise UnavailableError(f"{host} answers {error.code} {error.reason}") from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         if getattr(error, "errno", None) in (28, 122):  # a full disk is not the host's fault
             raise
         reason = str(getattr(error, "reason", error))
         _silent[host] = time.monotonic(), f"{host}: {reason}"
         raise UnavailableError(f"{host}: {reason}") from error
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """The next block; none when the connection is lost, which the caller sees by the length."""
+    try:
+        return answer.read(1 << 18)
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _still_silent(who: str) -> None:

@@ -169,7 +169,7 @@ SETS: dict[str, Set] = {
         page="https://image-net.org/",
         splits={"train": 1_281_167, "val": 50_000},
         kind="tree",
-        folders=("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
+        folders=("imagenet", "ImageNet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC", "."),
         groups={"natural": IMAGENET_NATURAL, "artificial": IMAGENET_ARTIFICIAL},
         size=224,
     ),

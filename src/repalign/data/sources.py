@@ -189,11 +189,19 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
                     raise UnavailableError("its files have no reader")
                 read = checked(name, part, source.read(folder, part), describe(source))
                 cache.write(f"{name}/{part}", *read, describe(source))
+        except UnavailableError:  # not DataError: with no room for the arrays, good files wait
+            _forget(paths)
+            raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        for path in paths:  # the arrays are stored: the archives have done their work
-            path.unlink(missing_ok=True)
+        _forget(paths)
     return from_cache(name, split)
+
+
+def _forget(paths: Sequence[Path]) -> None:
+    """Delete downloads: their arrays are stored, or they turned out to hold something else."""
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def lay_out(source: Source, paths: Sequence[Path], folder: Path) -> None:
@@ -238,7 +246,7 @@ def tree_in_folder(name: str, split: str, explicit: Folder = None) -> Tree:
     reasons = []
     for place in places(name, explicit):
         try:
-            return trees.index(place, split)
+            return trees.index(place, split, bare=name == "image_folder")
         except UnavailableError as reason:
             reasons.append(str(reason))
     raise UnavailableError("; ".join(reasons))

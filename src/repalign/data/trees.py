@@ -30,13 +30,15 @@ class Tree(NamedTuple):
     mark: str
 
 
-def index(place: Path, split: str) -> Tree:
-    """List ``place/split/<class>/*`` (or ``place/<class>/*`` where it has no splits).
+def index(place: Path, split: str, *, bare: bool = False) -> Tree:
+    """List ``place/split/<class>/*``; with ``bare`` also ``place/<class>/*`` where there are no splits.
 
     An ``images`` directory inside a class (Tiny ImageNet) or above the classes (Office-31) is passed
     through; Tiny ImageNet's ``val_annotations.txt`` is followed.
     """
     top = place / split if (place / split).is_dir() else place
+    if top == place and not bare:
+        raise UnavailableError(f"{place} has no directory {split}")
     if (top / "val_annotations.txt").is_file():
         return _annotated(place, top)
     if (top / "images").is_dir() and not _images(top / "images"):
