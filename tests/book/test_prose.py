@@ -1,0 +1,29 @@
+"""The code that the book's prose shows runs as it stands."""
+
+import re
+
+import pytest
+
+from command import ROOT
+
+
+def blocks(name):
+    text = (ROOT / "book" / name).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.S)
+
+
+def test_your_own_model(capsys):
+    scope = {}
+    for block in blocks("own_model.md"):
+        exec(block, scope)
+    printed = capsys.readouterr().out
+    assert printed.count("\n") > 6
+    assert "nan" not in printed
+
+
+def test_readme_example():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    scope = {}
+    exec(block, scope)
+    assert float(scope["loss"]) == pytest.approx(float(scope["s"].residual), rel=0.05)
