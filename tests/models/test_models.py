@@ -140,6 +140,19 @@ def test_the_same_weights_on_every_platform():
     assert not torch.equal(differs.fc1.weight, net.fc1.weight)
 
 
+def test_torchvision_draws_its_own_distributions_from_our_seed():
+    net = models.build("resnet18", outputs=10, seed=3)
+    weight = net.layer1[0].conv1.weight.detach()
+    assert float(weight.std()) == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.02)  # He, by fan-out
+    bound = 1 / math.sqrt(512)  # a dense layer of torch: uniform
+    assert float(net.fc.weight.detach().abs().max()) == pytest.approx(bound, rel=0.01)
+    assert float(net.fc.weight.detach().std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)
+    assert not net.bn1.bias.any()
+    vit = models.vit_small(seed=3)
+    assert float(vit.encoder.pos_embedding.detach().std()) == pytest.approx(0.02, rel=0.03)
+    assert not vit.heads.head.weight.any()
+
+
 def test_rbf_network():
     net = models.build("rbf", inputs=6, outputs=1, units=9, bandwidth=0.7, seed=0)
     assert count(net) == 9 * 6 + dense(9, 1)

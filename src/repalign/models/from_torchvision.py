@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from repalign.models.initialisation import own_chance
+from repalign.models.initialisation import Seed, Seeded
 from repalign.vision import torchvision
 
 IMAGENET = ("resnet18", "resnet50", "resnet101", "vgg16", "vgg19")
@@ -18,13 +18,13 @@ def imagenet(
     *,
     weights: str | None = None,
     small_images: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> nn.Module:
     """One of torchvision's convolutional networks, by its name there.
 
     ``weights="IMAGENET1K_V1"`` loads the trained ones, which torchvision downloads once. ``small_images``
     is the usual form for 32×32: a 3×3 first convolution of stride 1, no max-pooling after it
-    (residual networks). The same seed gives the same weights with the same build of torch.
+    (residual networks).
 
     >>> imagenet("resnet18", 10, small_images=True).conv1.kernel_size
     (3, 3)
@@ -38,7 +38,7 @@ def imagenet(
         )
     if small_images and not name.startswith("resnet"):
         raise ValueError(f"small_images is for residual networks, not {name}: see models.VGG.")
-    with own_chance(seed):
+    with Seeded(seed):
         model: Any = torchvision().models.get_model(name, weights=weights, num_classes=outputs)
         if small_images:
             model.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
@@ -54,7 +54,7 @@ def imagenet(
     return model
 
 
-def vit_b_16(outputs: int = 1000, *, image_size: int = 224, seed: int = 0) -> nn.Module:
+def vit_b_16(outputs: int = 1000, *, image_size: int = 224, seed: Seed = 0) -> nn.Module:
     """ViT-B/16 as torchvision has it (Sharon & Dar, appendix F): patches of 16, 12 blocks of width 768.
 
     torchvision starts the head at zero: before the first step every output is zero.
@@ -76,7 +76,7 @@ def vit_small(
     depth: int = 6,
     width: int = 192,
     heads: int = 3,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> nn.Module:
     """The same transformer made small: one that two cores can train on 32×32 images.
 
@@ -87,7 +87,7 @@ def vit_small(
 
 
 def _vit(
-    patch: int, image_size: int, depth: int, heads: int, width: int, hidden: int, outputs: int, seed: int
+    patch: int, image_size: int, depth: int, heads: int, width: int, hidden: int, outputs: int, seed: Seed
 ) -> nn.Module:
     if image_size % patch or width % heads:
         raise ValueError(
@@ -95,7 +95,7 @@ def _vit(
             "heads: both should divide without rest."
         )
     vision_transformer = torchvision().models.vision_transformer.VisionTransformer
-    with own_chance(seed):
+    with Seeded(seed):
         model: Any = vision_transformer(
             image_size=image_size,
             patch_size=patch,
