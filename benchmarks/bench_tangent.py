@@ -1,8 +1,9 @@
 """Tangent kernels beside what one would use instead: time, peak memory, and the machine's own bound.
 
-    python benchmarks/bench_tangent.py [--repeats 3] [--json PATH] [--only all trace alignment scaling]
+    python benchmarks/bench_tangent.py [--repeats 3] [--json PATH] [--neural-tangents PYTHON] [--only …]
 
-The network is a ReLU MLP of 10 layers of width 256, 784 in, 10 out, float32, without biases. Times are
+With ``--clock cpu`` and OMP_NUM_THREADS=1 it counts processor time, which others on the machine disturb
+less. The network is a ReLU MLP of 10 layers of width 256, 784 in, 10 out, float32, without biases. Times are
 medians of interleaved runs in this process; peak memory is that of a child process of its own, above what
 it held before the call. A package that is not installed is reported as such. Every contender's result is
 compared with ours first.
@@ -11,14 +12,12 @@ compared with ours first.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
-import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +33,8 @@ from repalign.tangent import label_alignment, layer_kernels, ntk
 
 Call = Callable[[], Any]
 ABSENT = "not installed"
+PYTHON = {"neural-tangents": sys.executable}
+CLOCK: dict[str, Callable[[], float]] = {"now": time.perf_counter}
 
 
 def network(depth: int = 10, width: int = 256, inputs: int = 784, outputs: int = 10) -> nn.Sequential:
@@ -91,37 +92,48 @@ def nngeometry_kernels(n: int, together: bool) -> Call | str:
     return lambda: {name: one(m) for name, m in model.named_children() if isinstance(m, nn.Linear)}
 
 
-def neural_tangents_kernels(n: int, together: bool) -> Call | str:
-    """Its structured derivatives, compiled; per layer, a function of that layer's weights alone."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            import jax
-            import jax.numpy as jnp
-            import neural_tangents as nt
-    except ImportError:
-        return ABSENT
-    weights = [jnp.asarray(p.detach().numpy()) for p in network().parameters()]
-    x = jnp.asarray(samples(n).numpy())
+class NeuralTangents:
+    """Its structured derivatives, compiled, in a worker process: see neural_tangents_worker.py.
 
-    def kernel(chosen: list[int]) -> Call:
-        def f(some: list[Any], inputs: Any) -> Any:
-            full = list(weights)
-            for place, w in zip(chosen, some, strict=True):
-                full[place] = w
-            for w in full[:-1]:
-                inputs = jax.nn.relu(inputs @ w.T)
-            return inputs @ full[-1].T
+    Per layer it is a function of that layer's weights alone; together it is the NTK only.
+    """
 
-        options = {"trace_axes": (), "vmap_axes": 0}
-        made = nt.empirical_ntk_fn(f, implementation=nt.NtkImplementation.STRUCTURED_DERIVATIVES, **options)
-        compiled = jax.jit(made)
-        return lambda: compiled(x, None, [weights[i] for i in chosen]).block_until_ready()
+    def __init__(self, n: int, what: str, python: str) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.given = Path(self.folder.name) / "given.npz"
+        weights = {f"w{i}": p.detach().numpy() for i, p in enumerate(network().parameters())}
+        np.savez(self.given, x=samples(n).numpy(), **weights)
+        worker = Path(__file__).with_name("neural_tangents_worker.py")
+        command = [python, str(worker), str(self.given), what]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, text=True, **pipes)
+        self.peak, self.processor = 0, 0.0
+        self.installed = self.answer() == "ready"
 
-    everything = range(len(weights))
-    kernels = [kernel(list(everything))] if together else [kernel([i]) for i in everything]
-    names = ["ntk"] if together else [str(2 * i) for i in everything]
-    return lambda: dict(zip(names, (k() for k in kernels), strict=True))
+    def answer(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def ask(self, line: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        peak, processor = self.answer().split()
+        self.peak, self.processor = int(peak), float(processor)
+
+    def __call__(self) -> None:
+        self.ask("run")
+
+    def kernels(self) -> dict[str, Any]:
+        self.ask("save")
+        with np.load(f"{self.given}.out.npz") as found:
+            return dict(found)
+
+    def close(self) -> None:
+        if self.process.stdin:
+            self.process.stdin.close()
+        self.process.wait()
+        self.folder.cleanup()
 
 
 def nngeometry_alignment(n: int) -> Call | str:
@@ -160,7 +172,11 @@ def contender(name: str, what: str, n: int) -> Call | str:
         return jacobian_recipe(n, what)
     if name == "nngeometry":
         return nngeometry_alignment(n) if what == "alignment" else nngeometry_kernels(n, what == "ntk")
-    return neural_tangents_kernels(n, what == "ntk")
+    worker = NeuralTangents(n, what, PYTHON["neural-tangents"])
+    if worker.installed:
+        return worker
+    worker.close()
+    return ABSENT
 
 
 # What is measured: the contenders, and the ratio of their time (and memory) to ours that is aimed at.
@@ -201,13 +217,17 @@ def bound() -> float:
     """What this machine's matrix product reaches now, in operations per second."""
     a = torch.randn(2048, 2048)
     a @ a
-    return 2 * 2048**3 / min(timed(lambda: a @ a) for _ in range(5))
+    return 2 * 2048**3 / min(timed(lambda: a @ a)[0] for _ in range(5))
 
 
-def timed(call: Call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def timed(call: Call) -> tuple[float, Any]:
+    """Seconds by the chosen clock, and what the call returned."""
+    start = CLOCK["now"]()
+    result = call()
+    passed = CLOCK["now"]() - start
+    if isinstance(call, NeuralTangents) and CLOCK["now"] is time.process_time:
+        passed = call.processor
+    return passed, result
 
 
 def agree(a: dict[str, Any], b: dict[str, Any]) -> None:
@@ -251,19 +271,28 @@ def measure(what: str, repeats: int) -> list[dict[str, Any]]:
     calls |= {name: contender(name, what, n) for name in case["against"]}
     running = {name: call for name, call in calls.items() if not isinstance(call, str)}
     reference = running["repalign"]()
-    for name, call in running.items():
-        agree(reference, call())
-        print(f"  {what}: {name} agrees", flush=True)
-    del reference
     times: dict[str, list[float]] = {name: [] for name in running}
     bounds = []
-    for _ in range(repeats):
+    for turn in range(repeats):
         bounds.append(bound())
         for name, call in running.items():
-            # A short call is measured as often as fits beside the long ones.
-            times[name] += [timed(call) for _ in range(7 if name == "repalign" else 1)]
+            if name == "repalign":
+                continue
+            # Ours is short: it is measured beside each of the others.
+            times["repalign"] += [timed(running["repalign"])[0] for _ in range(3)]
+            seconds, result = timed(call)
+            times[name].append(seconds)
+            if turn == 0:
+                agree(reference, call.kernels() if isinstance(call, NeuralTangents) else result)
+            print(f"  {what}: {name} {seconds:.1f} s", file=sys.stderr, flush=True)
+            del result
+    del reference
     seconds = {name: statistics.median(t) for name, t in times.items()}
-    memory = {name: peak_memory(name, what, n) for name in running}
+    memory = {name: peak_memory(name, what, n) for name in running if name != "neural-tangents"}
+    for name, call in running.items():
+        if isinstance(call, NeuralTangents):
+            memory[name] = call.peak
+            call.close()
     rows = []
     for name in calls:
         aims = case["against"].get(name, (None, None))
@@ -285,7 +314,7 @@ def measure(what: str, repeats: int) -> list[dict[str, Any]]:
 def large_alignment(n: int = 2000) -> list[dict[str, Any]]:
     """label_alignment at an n whose kernel nobody forms."""
     call = ours("alignment", n)
-    speed, seconds = bound(), timed(call)
+    speed, seconds = bound(), timed(call)[0]
     row = {"case": "alignment", "title": f"label_alignment of every layer, n={n}", "n": n, "who": "repalign"}
     row |= {"seconds": seconds, "peak_bytes": peak_memory("repalign", "alignment", n)}
     row |= {"bound_gflops": speed / 1e9, "of_bound": operations("all", n) / speed / seconds}
@@ -304,7 +333,7 @@ def scaling(repeats: int) -> list[dict[str, Any]]:
         for axis, cases in series.items():
             sizes = [size for size, _, _ in cases]
             calls = [partial(layer_kernels, model, x, what) for _, model, x in cases]
-            rounds = [[timed(call) for call in calls] for _ in range(2 * repeats + 1)]
+            rounds = [[timed(call)[0] for call in calls] for _ in range(2 * repeats + 1)]
             seconds = [statistics.median(column) for column in zip(*rounds[1:], strict=True)]
             slope = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
             rows.append({"case": what, "axis": axis, "sizes": sizes, "seconds": seconds, "exponent": slope})
@@ -344,14 +373,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", nargs="*", choices=[*CASES, "large", "scaling"])
+    parser.add_argument("--neural-tangents", metavar="PYTHON", help="an interpreter that has it")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         name, what, n = options.child
         return child(name, what, int(n))
+    if options.clock == "cpu":
+        CLOCK["now"] = time.process_time
+    if options.neural_tangents:
+        PYTHON["neural-tangents"] = options.neural_tangents
     wanted = options.only or [*CASES, "large", "scaling"]
     machine = {"cores": torch.get_num_threads(), "python": platform.python_version()}
-    machine |= {"torch": torch.__version__, "processor": platform.machine()}
+    machine |= {"torch": torch.__version__, "processor": platform.machine(), "clock": options.clock}
     rows = [row for what in CASES if what in wanted for row in measure(what, options.repeats)]
     rows += large_alignment() if "large" in wanted else []
     curves = scaling(options.repeats) if "scaling" in wanted else []
