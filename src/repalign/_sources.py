@@ -25,17 +25,20 @@ def sources(reps: Any, name: str) -> list[Loader]:
         )
     if len(reps) == 0:
         raise ValueError(f"{name} should hold at least one representation, but is empty.")
-    return [Loader(rep, f"{name}[{i}]") for i, rep in enumerate(reps)]
+    checked = isinstance(reps, Tensor)
+    return [Loader(rep, f"{name}[{i}]", checked) for i, rep in enumerate(reps)]
 
 
 class Loader:
     """A representation in memory, in a file, or made by a function: called, it is there."""
 
-    def __init__(self, rep: Any, name: str) -> None:
-        self.rep, self.name = rep, name
+    def __init__(self, rep: Any, name: str, checked: bool = False) -> None:
+        self.rep, self.name, self.checked = rep, name, checked
 
     def __call__(self) -> Tensor:
         rep = self.rep
+        if self.checked:
+            return rep.detach()
         if callable(rep) and not isinstance(rep, Tensor):
             rep = rep()
         if isinstance(rep, (str, os.PathLike)):
