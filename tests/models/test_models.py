@@ -245,7 +245,7 @@ def test_resnet11(skips):
     assert [m.out_channels for m in convs] == list(filters[1:])
     assert len(convs) == 11
     expected = sum(conv(a, b) + 2 * b for a, b in pairwise(filters))
-    assert count(net) == expected + dense(256, 10)
+    assert count(net) == expected + dense(256, 10, bias=False)
     shapes = {}
     for name in net.probed:
         net.get_submodule(name).register_forward_hook(lambda m, i, o, n=name: shapes.update({n: o.shape}))

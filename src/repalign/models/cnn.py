@@ -20,9 +20,10 @@ class SimpleCNN(nn.Sequential):
     ``convs``, ``filters`` and ``units`` are their num_conv_layers, num_filters and num_units. They do
     not say how borders are treated: ``padding="same"`` keeps the image's size, ``"valid"`` uses whole
     patches only. ``stride=3, padding="valid"`` is the network of their E.2; ``pool=True`` puts E.3's
-    3×3 max-pooling of stride 2 before the dense layer.
+    3×3 max-pooling of stride 2 before the dense layer. ``init_scale`` multiplies the standard deviation
+    of He's normal weights; they do not say whether theirs does, or the variance.
 
-    >>> net = SimpleCNN((3, 32, 32), 10, convs=1, filters=256, units=64)
+    >>> net = SimpleCNN((3, 32, 32), 10, convs=1, filters=16, units=64)
     >>> net.probed
     ('relu0', 'dense_relu')
     """
@@ -75,7 +76,7 @@ class VGG(nn.Sequential):
     ``batch_norm`` puts one after every convolution. For ImageNet's own VGG see
     :func:`repalign.models.imagenet`.
 
-    >>> net = VGG("vgg16", outputs=10)
+    >>> net = VGG("vgg16", outputs=10, seed=0)
     >>> sum(isinstance(m, nn.Conv2d) for m in net), net.probed[:2], net.probed[-1]
     (13, ('relu0', 'relu1'), 'relu12')
     """

@@ -36,11 +36,11 @@ def imagenet(
             "trained weights belong to 1000 outputs and the original first layer: "
             "load them as they are, then use transfer.replace_head."
         )
+    if small_images and not name.startswith("resnet"):
+        raise ValueError(f"small_images is for residual networks, not {name}: see models.VGG.")
     with own_chance(seed):
         model: Any = torchvision().models.get_model(name, weights=weights, num_classes=outputs)
         if small_images:
-            if not hasattr(model, "maxpool"):
-                raise ValueError(f"small_images is for residual networks, not {name}: see models.VGG.")
             model.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
             if not model.conv1.weight.is_meta:
                 nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")

@@ -37,7 +37,8 @@ class ResNet11(nn.Sequential):
     The paper gives eleven convolutions, the pooling, batch normalisation, and 512 and 256 features in
     its layers 9 and 10; the other widths and the 3×3 filters are ours, the doubling that leads there.
     Counting convolutions from zero, layers 1 to 10 are probed, each behind its ReLU: the second one of a
-    block behind the sum, the last one behind the pooling, where it has its 256 numbers.
+    block behind the sum, the last one behind the pooling, where it has its 256 numbers. The head is
+    f(x) = Wψ(x), without bias.
 
     >>> net = ResNet11(skips=False)
     >>> len(net.probed), net.probed[:3], net.probed[-2:]
@@ -64,7 +65,7 @@ class ResNet11(nn.Sequential):
             layers["conv4"] = conv(width * 8, width * 4)
             layers["pool4"] = nn.AdaptiveMaxPool2d(1)
             layers["flatten"] = nn.Flatten()
-            layers["head"] = nn.Linear(width * 4, outputs)
+            layers["head"] = nn.Linear(width * 4, outputs, bias=False)
         super().__init__(layers)
         probed = [name for i in (1, 2, 3) for name in (f"conv{i}", f"block{i}.first", f"block{i}")]
         self.probed = (*probed, "flatten")
