@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	  || { echo "repalign needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Use: make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once; a few minutes)"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[book,dev,dist]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[book,dev,dist,features]'
 	@touch $@
 
 run: $(READY)  ## execute the notebooks at PROFILE

@@ -1,0 +1,299 @@
+"""Layers of networks as rows, on disk and in memory, and features made by hand."""
+
+import errno
+import importlib
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from repalign import features, models
+from repalign.features import extract, rbf
+from repalign.models.initialisation import generator, normal
+
+
+@pytest.fixture
+def x():
+    return normal((11, 3, 8, 8), generator(0))
+
+
+@pytest.fixture
+def net():
+    return models.SimpleCNN((3, 8, 8), 4, convs=2, filters=5, units=6)
+
+
+def by_hand(net, x):
+    with torch.no_grad():
+        first = net.relu0(net.conv0(x))
+        second = net.relu1(net.conv1(first))
+        return {"relu0": first, "relu1": second, "dense_relu": net.dense_relu(net.dense(second.flatten(1)))}
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 11, 500])
+def test_layers_are_the_outputs_of_modules(net, x, batch_size):
+    found = extract(net, x, batch_size=batch_size)
+    expected = by_hand(net, x)
+    assert list(found) == list(models.probed_layers(net)) == list(expected)
+    for name, output in expected.items():
+        torch.testing.assert_close(found[name], output.flatten(1))
+        assert not found[name].requires_grad
+
+
+def test_named_layers_in_the_order_asked_for(net, x):
+    found = extract(net, x, ["head", "conv0"])
+    assert {name: tuple(rows.shape) for name, rows in found.items()} == {"head": (11, 4), "conv0": (11, 320)}
+    assert list(found) == ["head", "conv0"]
+    torch.testing.assert_close(found["head"], net(x).detach())
+    assert list(extract(net, x, "head")) == ["head"]  # one name needs no list
+
+
+def test_pooling_over_positions_and_tokens(net, x):
+    expected = by_hand(net, x)
+    mean, largest = (extract(net, x, pool=pool) for pool in ("mean", "max"))
+    torch.testing.assert_close(mean["relu1"], expected["relu1"].mean((2, 3)))
+    torch.testing.assert_close(largest["relu1"], expected["relu1"].amax((2, 3)))
+    torch.testing.assert_close(mean["dense_relu"], expected["dense_relu"])
+    vit = models.vit_small(image_size=8, depth=1, width=12)
+    layer = vit.probed[0]
+    tokens = extract(vit, x, [layer])[layer].reshape(11, 5, 12)
+    torch.testing.assert_close(extract(vit, x, [layer], pool="mean")[layer], tokens.mean(1))
+
+
+def test_the_model_is_left_as_it_was(x):
+    net = models.preact_resnet18(k=2)
+    net.stage1.eval()  # not all in one mode
+    before = {name: m.training for name, m in net.named_modules()}
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    first = extract(net, x)
+    assert {name: m.training for name, m in net.named_modules()} == before
+    assert all(torch.equal(net.state_dict()[key], value) for key, value in state.items())  # running averages
+    assert torch.is_grad_enabled()
+    assert not any(m._forward_hooks for m in net.modules())
+    # Eval mode: a sample's features do not depend on its batch.
+    torch.testing.assert_close(extract(net, x[:3])["stage4"], first["stage4"][:3])
+
+
+class Fails(nn.Sequential):
+    def forward(self, x):
+        super().forward(x)
+        raise RuntimeError("in the middle")
+
+
+def test_hooks_are_removed_when_the_model_raises(x):
+    net = Fails(nn.Flatten(), nn.Linear(192, 2)).train()
+    with pytest.raises(RuntimeError, match="in the middle"):
+        extract(net, x, ["1"])
+    assert not net[1]._forward_hooks
+    assert net.training
+
+
+def test_a_later_layer_that_works_in_place_changes_nothing():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    x = normal((6, 3), generator(0))
+    with torch.no_grad():
+        expected = net[0](x)
+    torch.testing.assert_close(extract(net, x, ["0"], batch_size=4)["0"], expected)
+
+
+def test_numpy_in_numpy_out_in_the_precision_of_the_model(net, x):
+    tensors = extract(net, x)
+    arrays = extract(net, x.numpy().astype(np.float64))
+    for name, rows in tensors.items():
+        assert isinstance(arrays[name], np.ndarray)
+        assert arrays[name].dtype == np.float32
+        np.testing.assert_array_equal(arrays[name], rows)
+    frozen = x.numpy().copy()
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(extract(net, frozen)["relu0"], tensors["relu0"])
+    assert extract(net.double(), x)["relu0"].dtype == torch.float64
+    half = extract(net.bfloat16(), x.numpy())
+    assert half["relu0"].dtype == np.float32  # numpy has no bfloat16
+
+
+def test_to_disk(net, x, tmp_path):
+    expected = extract(net, x)
+    found = extract(net, x, batch_size=4, out=tmp_path / "new" / "place")
+    assert sorted(os.listdir(tmp_path / "new" / "place")) == ["dense_relu.npy", "relu0.npy", "relu1.npy"]
+    for name, rows in expected.items():
+        assert isinstance(found[name], np.memmap)
+        np.testing.assert_allclose(found[name], rows, rtol=1e-5, atol=1e-6)
+        assert np.load(tmp_path / "new" / "place" / f"{name}.npy").shape == rows.shape
+    assert not found["relu0"].flags.writeable
+
+
+def test_a_failure_leaves_the_old_files_and_nothing_else(net, x, tmp_path):
+    extract(net, x, out=tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    bad = x.clone()
+    bad[7, 0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="rows from 4 on"):
+        extract(net, bad, batch_size=4, out=tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(net, x, tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        extract(net, x, out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.idle = nn.Linear(3, 3)
+        self.pair = nn.LSTM(3, 3, batch_first=True)
+
+    def forward(self, x):
+        self.pair(x[:, None])
+        return self.layer(self.layer(x))
+
+
+ROWS = torch.ones(4, 3)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: extract(models.MLP(3, 2), ROWS, ["atc1"]), "did you mean act1"),
+        (lambda: extract(models.MLP(3, 2), ROWS, ["zzz"]), "did you mean flatten, fc1"),
+        (lambda: extract(models.MLP(3, 2), ROWS, [""]), "no layer ''"),
+        (lambda: extract(models.MLP(3, 2), ROWS, ["fc1", "fc1"]), "each once"),
+        (lambda: extract(models.MLP(3, 2), ROWS, []), "each once"),
+        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean or max"),
+        (lambda: extract(models.MLP(3, 2), ROWS, batch_size=0), "at least 1"),
+        (lambda: extract(models.MLP(3, 2), ROWS[0]), "at least one row"),
+        (lambda: extract(models.MLP(3, 2), ROWS[:0]), "at least one row"),
+        (lambda: extract(models.MLP(3, 2), ROWS * torch.inf), "finite"),
+        (lambda: extract(Twice(), ROWS), "set model.probed"),
+        (lambda: extract(Twice(), ROWS, ["layer"]), "more than once"),
+        (lambda: extract(Twice(), ROWS, ["idle"]), "does not run these layers: idle"),
+        (lambda: extract(Twice(), ROWS, ["pair"]), "tensor of 4 rows, but gives tuple"),
+        (lambda: rbf(ROWS, bandwidth=0.0), "above 0"),
+        (lambda: rbf(ROWS, torch.ones(2, 5)), "3 and 5"),
+    ],
+)
+def test_bad_input_says_what_to_do(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_rbf_is_its_formula():
+    x, centres = normal((7, 2, 3), generator(0)), normal((5, 2, 3), generator(1))
+    a, b = (v.flatten(1) / v.flatten(1).norm(dim=1, keepdim=True) for v in (x, centres))
+    expected = torch.stack([torch.exp(-(a - c).square().sum(1) / (2 * 0.5**2)) for c in b], dim=1)
+    torch.testing.assert_close(rbf(x, centres, bandwidth=0.5), expected)
+    assert torch.equal(rbf(x).diagonal(), torch.ones(7))
+    assert torch.linalg.matrix_rank(rbf(x.double())) == 7  # expressive: any labels can be fitted
+    far = torch.exp(-(x.flatten(1)[0] - centres.flatten(1)[0]).square().sum() / 2)
+    torch.testing.assert_close(rbf(x, centres, unit=False)[0, 0], far)
+    assert isinstance(rbf(x.numpy()), np.ndarray)
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    for call in (features.hog, features.sift_vocabulary, features.sift_bag_of_words, features.dictionary):
+        with pytest.raises(ImportError, match=r"repalign\[features\]"):
+            call(torch.ones(2, 16, 16))
+
+
+@pytest.fixture
+def pictures():
+    """Blobs: something for a detector of key points to find."""
+    g = generator(0)
+    u, v = torch.meshgrid(torch.arange(32.0), torch.arange(32.0), indexing="ij")
+    images = torch.zeros(12, 3, 32, 32)
+    for image in images:
+        for _ in range(6):
+            a, b, size = (torch.rand(3, generator=g) * torch.tensor([32.0, 32.0, 4.0])).tolist()
+            image += torch.exp(-((u - a) ** 2 + (v - b) ** 2) / (1 + size) ** 2) * torch.rand(
+                3, 1, 1, generator=g
+            )
+    return images.clamp(0, 1)
+
+
+def test_hog(pictures):
+    pytest.importorskip("skimage")
+    rows = features.hog(pictures)
+    assert rows.shape == (12, 3 * 3 * 2 * 2 * 9)  # 3 × 3 blocks of 2 × 2 cells with 9 orientations
+    assert rows.dtype == torch.float32
+    # A ramp has one gradient: all of its weight is in one orientation.
+    ramp = np.tile(np.linspace(0, 1, 16), (1, 16, 1))
+    cells = features.hog(ramp).reshape(4, 9)
+    assert isinstance(cells, np.ndarray)
+    assert ((cells > 1e-6).sum(axis=1) == 1).all()
+    # Brighter by a factor: the same, since blocks are normalised.
+    np.testing.assert_allclose(features.hog(0.5 * ramp), features.hog(ramp), atol=1e-4)
+    whole = (255 * pictures).round().to(torch.uint8)
+    torch.testing.assert_close(features.hog(whole), features.hog(whole.double() / 255).float())
+
+
+def test_sift_bag_of_words(pictures):
+    pytest.importorskip("cv2")
+    pytest.importorskip("sklearn")
+    words = features.sift_vocabulary(pictures, 6, seed=1)
+    assert words.shape == (6, 128)
+    rows = features.sift_bag_of_words(pictures, 6, seed=1)
+    assert rows.shape == (12, 6)
+    assert (rows == rows.round()).all()
+    assert rows.sum() >= 12
+    assert torch.equal(rows, features.sift_bag_of_words(pictures, vocabulary=words))
+    # Each image is described by itself, and nothing to see is a row of zeros.
+    assert torch.equal(rows[3:5], features.sift_bag_of_words(pictures[3:5], vocabulary=words))
+    assert not features.sift_bag_of_words(torch.zeros(2, 1, 32, 32), vocabulary=words).any()
+    assert isinstance(features.sift_bag_of_words(pictures.numpy(), 6), np.ndarray)
+
+
+def test_dictionary_recovers_sparse_combinations():
+    pytest.importorskip("sklearn")
+    g = generator(0)
+    atoms = torch.linalg.qr(normal((12, 12), g, torch.float64)).Q[:8]
+    codes = normal((300, 8), g, torch.float64) * (torch.rand(300, 8, generator=g) < 0.2)
+    x = codes @ atoms
+    learned = features.learn_dictionary(x, 8, alpha=0.3, passes=100, seed=0)
+    assert learned.shape == (8, 12)
+    overlap = nn.functional.normalize(learned) @ atoms.mT
+    assert float(overlap.abs().max(dim=0).values.min()) > 0.9  # every true direction is found
+    phi = features.dictionary(x, learned=learned, alpha=0.02)
+    assert phi.shape == (300, 8)
+    # The code solves the lasso: no coordinate could improve it.
+    slope = (x - phi @ learned) @ learned.mT
+    assert float(slope.abs().max()) < 0.02 + 1e-4
+    on = phi != 0
+    torch.testing.assert_close(slope[on], 0.02 * phi[on].sign(), atol=1e-4, rtol=0)
+
+
+def test_dictionary_has_more_atoms_than_inputs_and_follows_its_seed():
+    pytest.importorskip("sklearn")
+    x = normal((40, 6), generator(0)).numpy()
+    first, again, other = (features.dictionary(x, 20, passes=1, seed=s) for s in (1, 1, 2))
+    assert first.shape == (40, 20)
+    assert first.dtype == np.float32
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: features.hog(torch.ones(2, 3, 8, 8)), "one block needs 16 pixels"),
+        (lambda: features.hog(torch.ones(2, 5, 32, 32)), "1 or 3"),
+        (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalised"),
+        (lambda: features.sift_vocabulary(torch.zeros(2, 32, 32), 5), "2 images have 0"),
+        (lambda: features.dictionary(ROWS, learned=torch.ones(2, 5)), "3 and 5 columns"),
+    ],
+)
+def test_bad_images_say_what_to_do(call, message):
+    for name in ("skimage", "cv2", "sklearn"):
+        pytest.importorskip(name)
+    with pytest.raises(ValueError, match=message):
+        call()
