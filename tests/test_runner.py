@@ -172,6 +172,24 @@ def test_bad_words_are_one_line_and_run_nothing(root, words, parts):
     assert not (root / "build").exists()
 
 
+def test_settings_shared_by_the_columns_of_a_table_can_be_set_too(root):
+    path = root / "notebooks/toy/01_a.py"
+    text = (
+        path.read_text()
+        .replace("dict(n=4)", "dict(n=4, **common)")
+        .replace("s = study", "common = dict(k=5)\ns = study")
+    )
+    path.write_text(text)
+    (page,) = pages.find(root)
+    assert page.settings == ("n", "k")
+    assert pages.parameters_for(page, "smoke", "cpu", {"k": 7, "word": "w"}) == {
+        "profile": "smoke",
+        "device": "cpu",
+        "word": "w",
+        "change": {"k": 7},
+    }
+
+
 def test_no_book_here(tmp_path):
     one_line(repalign("run", cwd=tmp_path), "no book here", "_toc.yml")
 

@@ -65,9 +65,11 @@ def read(name: str, source: Path) -> Page:
         raise UserError(f"{name} should have one cell tagged parameters, but has {len(tagged)}.")
     try:
         parameters = _assignments(ast.parse(tagged[0].source))
-        calls = [_calls(ast.parse(cell.source)) for cell in code]
+        trees = [ast.parse(cell.source) for cell in code]
     except SyntaxError as error:
         raise UserError(f"{name} does not parse: {error.msg}, near {str(error.text).strip()!r}.") from None
+    shared = {name: keys for tree in trees for name, keys in _dictionaries(tree).items()}
+    calls = [_calls(tree, shared) for tree in trees]
     begins, settings, claims = (tuple(x for c in calls for x in c[i]) for i in range(3))
     return Page(name, source, begins[0] if begins else "", parameters, settings, claims)
 
@@ -80,7 +82,19 @@ def _assignments(tree: ast.Module) -> dict[str, Any]:
     return found
 
 
-def _calls(tree: ast.Module) -> tuple[list[str], list[str], list[str]]:
+def _dictionaries(tree: ast.Module) -> dict[str, list[str]]:
+    """Keys of the dictionaries that are written out as name = dict(key=...): tables may share them."""
+    return {
+        node.targets[0].id: [str(k.arg) for k in node.value.keywords if k.arg]
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and getattr(node.value.func, "id", "") == "dict"
+    }
+
+
+def _calls(tree: ast.Module, shared: dict[str, list[str]]) -> tuple[list[str], list[str], list[str]]:
     """Arguments of study.begin, names in the table of study.settings, ids in study.claims."""
     begins: list[str] = []
     settings: list[str] = []
@@ -92,7 +106,8 @@ def _calls(tree: ast.Module) -> tuple[list[str], list[str], list[str]]:
             begins.append(str(node.args[0].value))
         for inner in node.keywords:
             if node.func.attr == "settings" and inner.arg == "paper" and isinstance(inner.value, ast.Call):
-                settings += [str(k.arg) for k in inner.value.keywords]
+                for k in inner.value.keywords:  # n=..., or **common
+                    settings += [k.arg] if k.arg else shared.get(getattr(k.value, "id", ""), [])
         if node.func.attr == "claims":
             for entry in node.args:
                 keywords = entry.keywords if isinstance(entry, ast.Call) else []
