@@ -229,6 +229,23 @@ def test_batches_of_samples_and_outputs_change_nothing(name, outputs, monkeypatc
             torch.testing.assert_close(again[layer], kernel, rtol=1e-11, atol=1e-12)
 
 
+def test_uneven_batches_of_outputs(monkeypatch):
+    # Whether a and b stay apart is a matter of the number of outputs: all batches must decide alike.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 8, 3), nn.Conv2d(8, 12, 2), nn.Flatten(), nn.Linear(12, 5)).double()
+    x, y = draw(6, 2, 4, 4), torch.arange(6) % 5
+    once, aligned = layer_kernels(model, x), label_alignment(model, x, y)
+    splits = set()
+    for budget in (4_000, 12_000, 20_000, 30_000, 60_000):
+        monkeypatch.setattr(plan, "BUDGET", budget)
+        splits.add(plan.watch(model, x).batches[0][1].stop)
+        for layer, kernel in layer_kernels(model, x).items():
+            torch.testing.assert_close(kernel, once[layer], rtol=1e-11, atol=1e-12)
+        for layer, value in label_alignment(model, x, y).items():
+            torch.testing.assert_close(value, aligned[layer], rtol=1e-10, atol=0)
+    assert len(splits) > 2
+
+
 @given(
     st.lists(st.integers(1, 9), min_size=3, max_size=5),
     st.integers(1, 9),
@@ -351,6 +368,33 @@ def test_a_weight_touched_by_hand_is_not_taken_for_less_than_it_is():
     with pytest.warns(UserWarning, match=r"linear\.weight"):
         kernels = layer_kernels(model, x)
     torch.testing.assert_close(kernels["linear"], dense_kernels(model, x)["linear"])
+
+
+class Turned(nn.Module):
+    """Tokens first, an even number of them, in a network that may be dead."""
+
+    def __init__(self, shift):
+        super().__init__()
+        self.inner, self.head, self.shift = nn.Linear(3, 3), nn.Linear(3, 2), shift
+
+    def forward(self, x):
+        z = self.inner(x.transpose(0, 1))
+        return self.head(torch.relu(z + self.shift).sum(dim=0))
+
+
+def test_where_the_samples_are_is_never_guessed():
+    torch.manual_seed(0)
+    x = draw(6, 2, 3)
+    alive = Turned(0.0).double()
+    torch.testing.assert_close(layer_kernels(alive, x)["inner"], dense_kernels(alive, x)["inner"])
+    # Both samples that are looked at are dead here, and the gradient says nothing about the axes.
+    x[0] = x[-1] = 0
+    dying = Turned(-0.7).double()
+    with pytest.warns(UserWarning, match=r"inner\.weight"):
+        kernels = layer_kernels(dying, x)
+    dense = dense_kernels(dying, x)
+    assert dense["inner"].any()
+    torch.testing.assert_close(kernels["inner"], dense["inner"])
 
 
 def test_the_model_is_left_as_it_was():

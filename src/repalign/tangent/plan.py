@@ -87,7 +87,7 @@ def _look(watched: Watched, f: Tensor, two: Tensor, recorder: Recorder) -> set[s
             "the output of one sample depends on the other samples of its batch, so the model is not a "
             "function of one sample. Does it normalise over the batch?"
         )
-    unread, lost = set(), set()
+    lost = set()
     for edge, grad in enumerate(grads[: len(recorder.edges)]):
         uses = [(key, c.use) for key, calls in recorder.calls.items() for c in calls if c.edge == edge]
         allowed = [a for a in (0, 1) if all(a in use.axes for _, use in uses)]
@@ -100,8 +100,7 @@ def _look(watched: Watched, f: Tensor, two: Tensor, recorder: Recorder) -> set[s
                 lost.add(key[0])
     # A parameter no call was seen with may still matter, as in a compiled module.
     hidden = zip(silent, grads[len(recorder.edges) :], strict=False)
-    unread = {recorder.names[id(p)] for p, grad in hidden if grad is not None}
-    return unread | lost
+    return lost | {recorder.names[id(p)] for p, grad in hidden if grad is not None}
 
 
 def _called(recorder: Recorder, name: str) -> bool:
@@ -109,12 +108,15 @@ def _called(recorder: Recorder, name: str) -> bool:
 
 
 def _axis(grad: Tensor, allowed: Sequence[int]) -> int | None:
+    """The axis of the two samples, or None where none fits, or where gradients of 0 leave two to choose."""
+    shape, fitting = grad.shape[1:], []
     for axis in allowed:
-        if axis < grad.ndim - 1 and grad.shape[axis + 1] % 2 == 0 and (axis == 0 or grad.shape[2] == 2):
+        # Samples come first, perhaps with something folded in after them, or second, as in (tokens, n, d).
+        if shape[0] % 2 == 0 if axis == 0 else len(shape) > 2 and shape[1] == 2:
             halves = grad.movedim(axis + 1, 1).reshape(2, 2, -1)
             if not halves[0, 1].any() and not halves[1, 0].any():
-                return axis
-    return None
+                fitting.append(axis)
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
@@ -145,7 +147,7 @@ def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
         warnings.warn(
             f"no fast path for {shown}: used in an operation this package does not take apart. Their "
             "Jacobian rows are formed explicitly, which is exact, but slower and larger.",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
