@@ -56,7 +56,7 @@ def package(name: str) -> Any:
 def cka_rows() -> Iterator[Row]:
     e, n, d = 60, 512, 4096
     x = torch.randn(e, n, d, generator=torch.Generator().manual_seed(0))
-    x += x[:1]
+    x += x[:1].clone()
     torch_cka, ckatorch, pytorch_cka = package("torch_cka.cka"), package("ckatorch.core"), package("cka")
 
     def torch_cka_row() -> float:

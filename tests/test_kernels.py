@@ -176,10 +176,10 @@ def test_no_more_is_held_than_asked_for(monkeypatch):
 
 
 def test_which_side_is_cheaper():
-    assert _grid._cheaper_side(512, 4096, 30, 2**30) == "gram"
-    assert _grid._cheaper_side(512, 256, 30, 2**30) == "gram"
-    assert _grid._cheaper_side(10_000, 10, 30, 2**40) == "features"
-    assert _grid._cheaper_side(100_000, 512, 30, 2**30) == "features"  # an n×n kernel would not fit
+    assert _grid._cheaper_side(512, 4096, 30.0, 2**30) == "gram"
+    assert _grid._cheaper_side(512, 256, 30.0, 2**30) == "gram"
+    assert _grid._cheaper_side(10_000, 10, 30.0, 2**40) == "features"
+    assert _grid._cheaper_side(100_000, 512, 30.0, 2**30) == "features"  # an n×n kernel would not fit
 
 
 @given(pairs())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,7 +38,7 @@ def by_products(a: Tensor, b: Tensor, low: int, top: int) -> Tensor:
     return total
 
 
-def by_bits(a: NDArray[np.int_], b: NDArray[np.int_] | None, low: int, top: int) -> NDArray[np.int64]:
+def by_bits(a: NDArray[Any], b: NDArray[Any] | None, low: int, top: int) -> NDArray[np.int64]:
     """Class numbers as bit planes: two points differ where any plane does, 64 points per operation."""
     rows, points = a.shape
     differ = np.zeros((rows, rows if b is None else len(b)), np.int64)
@@ -61,7 +63,7 @@ def by_bits(a: NDArray[np.int_], b: NDArray[np.int_] | None, low: int, top: int)
     return points - differ
 
 
-def _planes(block: NDArray[np.int_], low: int, bits: int) -> NDArray[np.uint64]:
+def _planes(block: NDArray[Any], low: int, bits: int) -> NDArray[np.uint64]:
     """(bits, rows, words): bit k of every class number, packed; padding is 0 in every row."""
     number = block.astype(np.int64) - low if low else block
     padded = np.pad(number, ((0, 0), (0, -block.shape[1] % 64)))

@@ -18,13 +18,13 @@ from os import PathLike
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from repalign import _grid
 from repalign._arrays import check, numpy_too, same_rows, working
 
-Representation: TypeAlias = "Float[Tensor, 'n d'] | Callable[[], Tensor] | str | PathLike[str]"
+Representation: TypeAlias = "Float[Tensor, '_ _'] | Callable[[], Tensor] | str | PathLike[str]"
 
 
 @numpy_too
@@ -173,7 +173,7 @@ def cka_grid(
 
 
 @numpy_too
-def stable_rank(K: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+def stable_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
     """‖K‖_F² / ‖K‖₂² = Σ λᵢ² / λ₁²: how many directions are as strong as the first (Lou §G.1).
 
     Of any matrix; at least 1, at most the rank. For a centred kernel, and ỹ the centred labels scaled to
@@ -188,7 +188,7 @@ def stable_rank(K: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
 
 
 @numpy_too
-def effective_rank(K: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+def effective_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
     """exp of the entropy of the singular values as shares (Roy & Vetterli 2007; Lou §G.1, note 11).
 
     Of any matrix; between 1 and the rank, which it reaches when all singular values are equal.

@@ -17,7 +17,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Integer, Real
 from torch import Tensor
 
 from repalign import _agreement
@@ -25,7 +25,7 @@ from repalign._arrays import check, numpy_too, same_rows, working
 from repalign._sources import Loader, sources
 
 Features = (
-    Float[Tensor, "E n d"] | Sequence[Float[Tensor, "n d"] | Callable[[], Tensor] | str | PathLike[str]]
+    Float[Tensor, "E n d"] | Sequence[Float[Tensor, "_ _"] | Callable[[], Tensor] | str | PathLike[str]]
 )
 
 
@@ -39,7 +39,7 @@ class Probes(NamedTuple):
         """Class scores of probe e on ``features[e]``."""
         return _scores(self, features)
 
-    def predict(self, features: Features) -> Int[Tensor, "E m"]:
+    def predict(self, features: Features) -> Integer[Tensor, "E m"]:
         """The class of the highest score (eq. 4)."""
         return _predict(self, features)
 
@@ -47,7 +47,7 @@ class Probes(NamedTuple):
 @numpy_too
 def fit_probes(
     features: Features,
-    labels: Int[Tensor, " n"],
+    labels: Integer[Tensor, " n"],
     *,
     classes: int | None = None,
     method: str = "adam",
@@ -202,7 +202,7 @@ def _labels(labels: Tensor, classes: int | None) -> tuple[Tensor, int]:
 
 @numpy_too
 def planes(
-    x: Real[Tensor, "n *s"], triplets: Int[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
+    x: Real[Tensor, "n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
 ) -> Float[Tensor, "t r r *s"]:
     """A square grid of points on the plane through each three samples (Sharon F.3, after Somepalli et al.).
 
@@ -247,7 +247,7 @@ def planes(
 
 
 def plane_batches(
-    x: Real[Tensor, "n *s"], triplets: Int[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
+    x: Real[Tensor, "n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
 ) -> Iterator[Float[Tensor, "m *s"]]:
     """The points of :func:`planes`, a plane at a time and flat, ready for a network: 500 planes fit anywhere.
 
@@ -261,7 +261,7 @@ def plane_batches(
 
 @numpy_too
 def decision_region_similarity(
-    predictions: Int[Tensor, "E m"], other: Int[Tensor, "F m"] | None = None
+    predictions: Integer[Tensor, "E m"], other: Integer[Tensor, "F m"] | None = None
 ) -> Float[Tensor, "E F"]:
     """The share of points on which two classifiers agree, for all pairs (Sharon eq. 5).
 

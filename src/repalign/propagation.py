@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -92,7 +92,7 @@ def backward_information(c0: float | Float[Tensor, "*b"], depth: int) -> Float[T
 
 @numpy_too
 def equilibrium_layer(
-    c0: float | Float[Tensor, "*b"], depth: int | Int[Tensor, " t"]
+    c0: float | Float[Tensor, "*b"], depth: int | Integer[Tensor, " t"]
 ) -> Float[Tensor, "*b *t"]:
     """The layer where forward and backward loss balance, of Θ(L^{3/5}) (Lou corollary 1).
 
