@@ -76,7 +76,7 @@ s = study.settings(
     change,
     smoke=dict(n=200, width=32, depth=3, epochs=3, batch=64, runs=2),
     laptop=dict(n=2000, width=128, depth=3, epochs=100, batch=64, runs=5),
-    desktop=dict(n=10_000, width=128, depth=3, epochs=150, batch=64, runs=5),
+    desktop=dict(n=10_000, width=128, depth=3, epochs=300, batch=64, runs=5),
     paper=dict(n=10_000, width=128, depth=3, epochs=1000, batch=64, runs=5),
 )
 where = devices.device(device)
@@ -311,22 +311,23 @@ for layer, name in enumerate(names):
     axes[0].plot([], [], color=colours[layer % len(colours)], label=name)
 axes[0].plot([], [], "--", color=study.PALETTE[5], label="before training")
 axes[0].plot([], [], "-", color=study.PALETTE[5], label="after training")
-axes[0].legend(fontsize="x-small", loc="lower left")
+axes[0].legend(loc="lower left")
 study.show(
     fig,
     "imani.fig7",
     f"Figure 7 on {len(digits)} images of {digits.name} (left) and "
     f"{len(slices)} samples of {slices.name} (right), mean of {s.runs} runs, "
     "bands of one standard error. Dashed curves, before training: the "
-    "deeper the layer, the lower. Solid curves, after training: the deeper "
-    "the layer, the longer its curve stays high.",
+    "deeper the layer, the lower, and all below the input. Solid curves, "
+    "after training: all above the input, and the deeper layers keep their "
+    "height to a larger threshold.",
 )
 
 # %% [markdown]
 # The same as one number for each layer:
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(1, 2, figsize=(7.4, 2.9), sharey=True)
+fig, axes = plt.subplots(1, 2, figsize=(8, 2.9), sharey=True)
 for ax, title in zip(axes, runs):
     for stage, style in (("before", "o--"), ("after", "o-")):
         values = areas[title, stage]
@@ -383,6 +384,23 @@ for stage, sign in (("after", 1), ("before", -1)):
 # %% [markdown]
 # The interval is that of the smallest step between neighbouring layers, in
 # the direction claimed, the smaller of both data sets.
+#
+# ### Where a run is out of order
+#
+# The paper averages over five runs, and these averages have its order in both
+# panels; the criterion asks it of every single run. At `laptop` size
+# two things stand against it:
+#
+# - *After training, CT.* In some runs layer 3 is not above layer 2 yet. The
+#   last layer rises last. We followed the run of seed 1 on the phantom
+#   further. With 2000 samples layer 3 is behind by 0.024 after 100 and
+#   after 200 epochs and by 0.006 after 400. With the paper's 10,000 samples
+#   it is behind by 0.010 after 20 epochs, ahead by 0.006 after 50 and by 0.030
+#   after 100. So it is a matter of training to convergence, as the paper
+#   does.
+# - *Before training, MNIST.* Layers 2 and 3 of one random network are equal
+#   up to 0.001. With 128 units the fall from layer to layer is a
+#   tendency of random networks, and a single one may be level.
 #
 # ## What differs from the paper, and why
 #
