@@ -76,10 +76,12 @@ def cka_rows() -> Iterator[Row]:
         return (a.mT @ b).square().sum() / norm
 
     biased, debiased = cka_grid(x), cka_grid(x, debiased=True)
-    assert abs(feature_pair(x[0], x[1]) - biased[0, 1]) < 1e-5
-    assert abs(cka(x[0], x[1], debiased=True) - debiased[0, 1]) < 1e-5
+    # Ours against float64; the others, all in float32, to what they keep.
+    assert abs(cka(x[0], x[1]) - biased[0, 1]) < 5e-6
+    assert abs(cka(x[0], x[1], debiased=True) - debiased[0, 1]) < 5e-6
+    assert abs(feature_pair(x[0], x[1]) - biased[0, 1]) < 5e-3
     if pytorch_cka:
-        assert (pytorch_cka.cka_from_features(x, x) - debiased).abs().max() < 1e-4
+        assert (pytorch_cka.cka_from_features(x[:2], x[:2]) - debiased[:2, :2]).abs().max() < 5e-3
     pairs = e * e
     yield Row(
         f"CKA of all pairs of {e} checkpoints, n={n}, d={d}, float32",
@@ -255,26 +257,28 @@ def measure(rows: Iterator[Row], repeats: int) -> Iterator[dict[str, Any]]:
         bound = row.operations / product_rate(row.dtype)
         for rival in row.rivals:
             ours = seconds[f"ours: {rival.ours}"]
-            theirs = seconds[rival.name] / rival.share if rival.run else None
+            theirs = seconds[rival.name] if rival.run else None
             yield {
                 "work": row.work,
                 "against": rival.name,
-                "ours": ours,
-                "theirs": theirs,
+                "ours": ours.clock,
+                "theirs": theirs and theirs.clock / rival.share,
                 "measured_share": rival.share,
-                "ratio": theirs / ours if theirs else None,
+                "ratio": theirs and theirs.clock / rival.share / ours.clock,
+                "ratio_processor": theirs and theirs.processor / rival.share / ours.processor,
                 "at_least": rival.at_least,
-                "times_bound": ours / bound,
+                "times_bound": ours.clock / bound,
             }
 
 
 def line(r: dict[str, Any]) -> str:
     ratio = f"{r['ratio']:8.1f}×" if r["ratio"] else "not installed"
+    processor = "" if not r["ratio"] else f" ({r['ratio_processor']:.1f}× of processor time)"
     verdict = "" if not r["ratio"] else "reached" if r["ratio"] >= r["at_least"] else "MISSED"
     scaled = "" if r["measured_share"] == 1 else f" (from {r['measured_share']:.2%} of it)"
     theirs = "" if r["theirs"] is None else f"{r['theirs']:.3g} s{scaled}"
     return (
-        f"  {r['against']:36s} {ratio:>13s}  at least {r['at_least']:g}×  {verdict:8s} "
+        f"  {r['against']:36s} {ratio:>13s}{processor}  at least {r['at_least']:g}×  {verdict:8s} "
         f"ours {r['ours']:.3g} s, {r['times_bound']:.2g} × the product bound; theirs {theirs}"
     )
 

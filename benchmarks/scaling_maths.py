@@ -81,7 +81,7 @@ def measure(repeats: int = 3) -> list[dict[str, Any]]:
     """Median seconds at every size of every case."""
     results = []
     for name, variable, sizes, make, expected in CASES:
-        seconds = [in_turns({"run": make(size)}, repeats)["run"] for size in sizes]
+        seconds = [in_turns({"run": make(size)}, repeats)["run"].clock for size in sizes]
         slope = exponent(sizes, seconds)
         results.append(
             {

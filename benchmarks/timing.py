@@ -9,28 +9,39 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 
-def in_turns(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, all run once per round, after one round that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+class Seconds(NamedTuple):
+    """Medians: by the clock, and of processor time, which does not count waiting for other programs."""
+
+    clock: float
+    processor: float
+
+
+def in_turns(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, Seconds]:
+    """The time of each, all run once per round, after one round that does not count."""
+    seconds: dict[str, list[Seconds]] = {name: [] for name in contenders}
     for turn in range(repeats + 1):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            clock, processor = time.perf_counter(), time.process_time()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+                took = Seconds(time.perf_counter() - clock, time.process_time() - processor)
+                seconds[name].append(took)
+    return {
+        name: Seconds(*(statistics.median(kind) for kind in zip(*values, strict=True)))
+        for name, values in seconds.items()
+    }
 
 
 def product_rate(dtype: torch.dtype, size: int = 2048, repeats: int = 7) -> float:
     """Floating-point operations per second of a large square matrix product: the machine's bound."""
     a = torch.randn(size, size, dtype=dtype)
-    return 2 * size**3 / in_turns({"product": lambda: a @ a}, repeats)["product"]
+    return 2 * size**3 / in_turns({"product": lambda: a @ a}, repeats)["product"].clock
 
 
 def machine() -> dict[str, Any]:

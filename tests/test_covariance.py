@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import wishart
@@ -52,6 +52,7 @@ def closest(spaces, B):
     return sum(r.sqrt() * v @ v.mT for r, v in zip(ratio, spaces, strict=True))
 
 
+@settings(max_examples=30)
 @given(problems())
 def test_the_closed_form_is_the_least_divergence(problem):
     A, spaces, B = problem

@@ -51,6 +51,17 @@ def test_one_layer_is_the_gaussian_average_it_stands_for(c0):
     assert float(backward_information(c0, 2)[0]) == pytest.approx((math.pi - theta) / math.pi, abs=1e-7)
 
 
+def test_correlations_against_neural_tangents():
+    """The kernel of the same infinitely wide network, from its own library (float32)."""
+    stax = pytest.importorskip("neural_tangents.stax", exc_type=ImportError)
+    layer = [stax.Relu(), stax.Dense(1, W_std=math.sqrt(2))]
+    wanted = correlations(0.6, 5).numpy()
+    for depth in (1, 2, 5):
+        kernel = stax.serial(stax.Dense(1, W_std=math.sqrt(2)), *layer * depth)[2]
+        k = np.asarray(kernel(np.array([[1.0, 0.0], [0.6, 0.8]]), None, "nngp"))
+        assert k[0, 1] / k[0, 0] == pytest.approx(wanted[depth], abs=1e-5)
+
+
 @given(st.floats(-0.999, 1), st.integers(1, 30))
 def test_backward_is_the_product_of_slopes(c0, depth):
     c = correlations(c0, depth).numpy()

@@ -20,7 +20,10 @@ ROWS = 4096
 
 
 class Reduced(NamedTuple):
-    """Φ and y in a rotated basis of few rows: the same singular values, the same power."""
+    """Φ and y in a rotated basis of few rows: the same singular values, the same power.
+
+    ``b`` may have more rows than ``a``: there Φ is zero.
+    """
 
     a: Tensor
     b: Tensor
@@ -56,7 +59,7 @@ def reduce_blocks(blocks: Iterable[Any]) -> Reduced:
         raise ValueError("there should be at least one block of rows, but there is none.")
     r = _triangle(r, waiting)
     d = like.shape[1]
-    return Reduced(r[:, :d], r[:, d:], n, like, trailing, numpy)
+    return Reduced(r[:d, :d], r[:, d:], n, like, trailing, numpy)
 
 
 def _triangle(r: Tensor | None, waiting: list[Tensor]) -> Tensor:

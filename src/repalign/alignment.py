@@ -115,7 +115,7 @@ def spectrum(
     if n >= d:
         # R of [Φ, y] holds the R of Φ and, beside it, y in the same rotated basis.
         r = torch.linalg.qr(torch.cat([a, b], dim=1), mode="r").R
-        a, b = r[:, :d], r[:, d:]
+        a, b = r[:d, :d], r[:, d:]
     else:
         # Φ = Rᵀ Qᵀ has the left singular vectors of Rᵀ, and y needs no rotation.
         a = torch.linalg.qr(a.mT, mode="r").R.mT
@@ -131,9 +131,11 @@ def _spectrum(u: Tensor, sigma: Tensor, reduced: Reduced) -> Spectrum:
     b, n, like, trailing = reduced.b, reduced.n, reduced.like, reduced.trailing
     in_range = sigma > max(n, like.shape[1]) * torch.finfo(torch.float64).eps * sigma[0]
     sigma = sigma.where(in_range, 0)
-    along = (u.mT @ b).where(in_range[:, None], 0)
+    # Rows of y below those of Φ are outside its range.
+    inside, outside = b[: len(u)], b[len(u) :]
+    along = (u.mT @ inside).where(in_range[:, None], 0)
     # Subtracting vectors keeps a small residual accurate; ‖y‖² − Σ power would not.
-    residual = (b - u @ along).square().sum(dim=0)
+    residual = (inside - u @ along).square().sum(dim=0) + outside.square().sum(dim=0)
     out = Spectrum(sigma, along.square().reshape(len(sigma), *trailing), residual.reshape(trailing))
     return Spectrum(*(part.to(like.device, like.dtype) for part in out))
 
