@@ -54,22 +54,24 @@ class Recorder(TorchFunctionMode):
         if used and any(isinstance(t, Tensor) and t.requires_grad for t in _leaves(out)):
             found = READERS[func](out, *args, **kwargs) if _readable(func, kwargs) else ()
             read = [(p, use) for p, use in found if id(p) in used]
-            self._note(out, [((self.names[id(p)], 0), use) for p, use in read])
+            if read:
+                self._note(out, [((self.names[id(p)], 0), use) for p, use in read])
             self.unread |= {self.names[i] for i in used - {id(p) for p, _ in read}}
         return out
 
     def _note(self, out: Tensor, uses: Sequence[tuple[Key, Use]]) -> None:
-        if uses:
-            for key, use in uses:
-                self.calls[key].append(Call(use, len(self.edges)))
-            # The edge, not the tensor: an in-place ReLU would make the tensor another one.
-            self.edges.append(get_gradient_edge(out))
-            self.shapes.append(out.shape)
+        for key, use in uses:
+            self.calls[key].append(Call(use, len(self.edges)))
+        # The edge, not the tensor: an in-place ReLU would make the tensor another one.
+        self.edges.append(get_gradient_edge(out))
+        self.shapes.append(out.shape)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, keys: Sequence[Key | None]) -> Tensor:
         out = nnf.linear(x, weight, bias)
         found = READERS[nnf.linear](out, x, weight, bias)
-        self._note(out, [(key, use) for key, (_, use) in zip(keys, found, strict=True) if key])
+        uses = [(key, use) for key, (_, use) in zip(keys, found, strict=True) if key]
+        if uses:  # none where the weights are themselves computed, as under a parametrisation
+            self._note(out, uses)
         return out
 
     def _attention(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -202,7 +202,7 @@ def read_embedding(
 def read_layer_norm(
     out: Tensor,
     input: Tensor,
-    normalized_shape: list[int],
+    normalized_shape: Any,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -214,7 +214,7 @@ def read_layer_norm(
 def read_rms_norm(
     out: Tensor,
     input: Tensor,
-    normalized_shape: list[int],
+    normalized_shape: Any,
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Found:
