@@ -238,7 +238,7 @@ for kind, runs in found.items():
 
 # %% [markdown]
 # Now descent from zero, with the paper's four step sizes. One decomposition
-# gives all the steps, so this takes no time. The step size with the
+# gives all the steps, at any number of them. The step size with the
 # lowest training error at the end is the one that is kept.
 
 # %%
@@ -293,7 +293,7 @@ for kind, runs in learned.items():
         )
 ax.plot([], [], "--", color=study.PALETTE[5], label="training error")
 ax.plot([], [], "-", color=study.PALETTE[5], label="test error")
-ax.set(xscale="log", yscale="log", ylim=(1e-6, 1))
+ax.set(xscale="log", yscale="log", ylim=(3e-5, 1))
 ax.set(xlabel="step", ylabel="mean squared error")
 ax.legend(loc="lower left")
 study.show(
@@ -302,9 +302,30 @@ study.show(
     f"Figure 1 on {len(slices) // 2} training and {len(slices) // 2} test "
     f"samples of {slices.name}, mean of {s.runs} runs, bands of one standard "
     "error. All three representations can fit the training data exactly, "
-    "yet descent on the network's features (red) is ahead from the first "
-    "steps on, and ends with the lowest test error.",
+    "yet descent on the network's features (red) is ahead in the first "
+    "steps and at the end, and has the lowest test error. In between the "
+    "training error on sparse codes (blue) is ahead for a while.",
 )
+
+# %% [markdown]
+# ### Who is ahead, and when
+#
+# The criterion below looks at 1% of the training error. Other levels, mean of
+# the runs, and on the right the first sample with a step size of its own for
+# each representation, $\eta = n / \sigma_1^2$, half of what descent stands:
+
+# %%
+LEVELS = (0.5, 0.1, 0.05, 0.01, 0.002)
+print(f"{'steps to':20}", *(f"{v:7.1%}" for v in LEVELS), "| 1.0%, own η")
+for kind, runs in learned.items():
+    mean = [np.mean([steps_to(c, v) for c, _ in runs]) for v in LEVELS]
+    phi, y, test_phi, test_y = found[kind][0]
+    eta = len(phi) / float(spectrum(phi, y).sigma[0]) ** 2
+    own = linear.squared_descent(
+        phi, y, test_phi, test_y, eta=eta, steps=steps
+    )
+    print(f"{NAMES[kind]:20}", *(f"{v:7.0f}" for v in mean), end="")
+    print(f" | {steps_to(own, 0.01):.0f} with η = {eta:.1f}")
 
 # %% [markdown]
 # ### Does it depend on the bandwidth?
@@ -360,6 +381,15 @@ study.claim(
 # %% [markdown]
 # `inf` stands for "not within the steps shown". The interval is that of the
 # test error on the network's features.
+#
+# The test error has the paper's order in every run. The speed has it against
+# the RBF network, but at 1% of the training error not against dictionary
+# learning. The table above says where that comes from. The network is ahead
+# down to about 5%. Then the sparse codes overtake it, which have no large
+# singular value and so can take steps ten times as long; of the paper's four
+# step sizes the network can use 1 but not 10, though its limit is near 4.
+# The network is ahead again further down, where the sparse codes are left
+# with their small singular values. The paper compares the curves as a whole.
 #
 # ## What differs from the paper, and why
 #
