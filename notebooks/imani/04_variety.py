@@ -563,8 +563,9 @@ verdict("imani.fig18", tuple(sweeps), 1)
 #   loss and pixels from 0 to 1: our own choice before we read the demo. Seven
 #   of its cells failed: on mnist depth 8, widths 32 and 64, linear and SGD,
 #   each by at least one run that ended below its input; on cifar10 depth
-#   2 and linear. With large first weights a network can fit while its
-#   features hardly move, so the claim leans on the starting scale.
+#   2 and linear. So the claim leans on the setting. First weights, loss,
+#   pixel range and number of steps all changed between the two runs;
+#   which of them mattered was not tested one by one.
 # - The dashed curves owe part of their low height to the appended constant:
 #   torch's first weights make the signal shorter from layer to layer, until
 #   the constant fills most of a row. The comparison with the input is free
@@ -581,8 +582,7 @@ verdict("imani.fig18", tuple(sweeps), 1)
 #    and on which task?
 # 2. Set `change = {"depths": [1, 16, 32]}`. What happens to the dashed
 #    curves of very deep networks, and can training repair them?
-# 3. In `cell`, take `init="he"`. Which cells fail, and how does the scale of
-#    the first weights explain it?
+# 3. In `cell`, take `init="he"` and change nothing else. Does any cell fail?
 
 # %% tags=["hide-input"]
 study.stamp()
