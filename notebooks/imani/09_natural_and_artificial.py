@@ -150,13 +150,13 @@ s = study.settings(
     desktop=dict(
         source="cifar10",
         image=32,
-        n_source=6000,
+        n_source=5000,
         n_pair=500,
         n_tune=1200,
         n_test=2000,
         weight_decay=1e-4,
         runs=5,
-        **recipes(8, 5, 8),
+        **recipes(7, 4, 8),
     ),
     paper=dict(
         source="imagenet",
@@ -708,9 +708,9 @@ for kind in NETWORKS:
 # of about 13 points to either side: `imani.fig15.resnet` does not hold there,
 # and the runs are too few and too short to tell why. In figure 21 the
 # individual curves of ResNet18 are about half positive in three layers. A
-# two-class source teaches little: its last training loss is 0.5 to 0.6, not
-# far below $\log 2 = 0.69$. The `desktop` profile trains eleven times as
-# long; read its record before this one.
+# two-class source teaches little: its last training loss is 0.42 to 0.67, not
+# far below $\log 2 = 0.69$. The `desktop` profile trains eight times as long;
+# read its record before this one.
 
 # %% [markdown]
 # ## Try it
