@@ -150,13 +150,13 @@ s = study.settings(
     desktop=dict(
         source="cifar10",
         image=32,
-        n_source=6000,
+        n_source=5000,
         n_pair=500,
         n_tune=1200,
         n_test=2000,
         weight_decay=1e-4,
         runs=5,
-        **recipes(8, 5, 8),
+        **recipes(7, 4, 8),
     ),
     paper=dict(
         source="imagenet",
@@ -407,7 +407,7 @@ def one_run(setup, kind, seed, grid, marks, device):
 
 
 NETWORKS = ("resnet", "t2t")
-grid = np.linspace(0, 1, 101).tolist()
+grid = (np.linspace(0, 1, 201) ** 2).tolist()  # finer where curves fall
 keys = ("source", "image", "n_source", "n_pair", "n_tune", "n_test")
 keys += ("weight_decay", "resnet", "t2t")
 config = dict(
@@ -442,6 +442,12 @@ def balanced(values, kinds):
     return np.mean([values[kinds == k].mean(0) for k in KINDS], axis=0)
 
 
+def standard_error(rows):
+    """Of the mean over runs; none with a single run."""
+    many = len(rows) > 1
+    return rows.std(0, ddof=1) / len(rows) ** 0.5 if many else 0 * rows[0]
+
+
 gain = {
     kind: np.stack([balanced(r["area"], r["kind"]) for r in runs[kind]])
     for kind in NETWORKS
@@ -457,6 +463,16 @@ stands = (
     else " (small networks, classes of CIFAR-10 in place of ImageNet's halves)"
 )
 shades = (0.35, 0.55, 0.78, 1.0)
+
+
+def reach(kind):
+    """The threshold beyond which no task's curves differ any more."""
+    largest = np.max(
+        [np.abs(np.stack(r["curve"])).max((0, 1)) for r in runs[kind]], axis=0
+    )
+    return np.array(grid)[largest > 0.02].max(initial=0.05)
+
+
 fig, axes = plt.subplots(1, 2, figsize=(7.8, 3.4))
 for ax, kind, colour in zip(axes, NETWORKS, study.PALETTE):
     for layer, shade in enumerate(shades):
@@ -466,7 +482,7 @@ for ax, kind, colour in zip(axes, NETWORKS, study.PALETTE):
                 for r in runs[kind]
             ]
         )
-        mean, error = rows.mean(0), rows.std(0, ddof=1) / len(rows) ** 0.5
+        mean, error = rows.mean(0), standard_error(rows)
         ax.plot(grid, mean, color=colour, alpha=shade, label=f"{layer - 4}")
         if layer == 3:
             ax.fill_between(
@@ -474,8 +490,8 @@ for ax, kind, colour in zip(axes, NETWORKS, study.PALETTE):
             )
     ax.axhline(0, color=study.PALETTE[5], lw=0.8)
     ax.set(xlabel="threshold $\\tau / \\sqrt{n}$", title=TITLES[kind])
-    ax.set_xlim(0, 1)
-    ax.legend(title="layer from output")
+    ax.set_xlim(0, reach(kind))
+    ax.legend(title="layer from output", title_fontsize="small")
 axes[0].set_ylabel("similar − dissimilar source\n(share of $\\|y\\|^2$)")
 study.show(
     fig,
@@ -492,7 +508,7 @@ study.show(
 # The same for every target task by itself, a panel for each layer.
 
 # %% tags=["hide-input"]
-fig, axes = plt.subplots(2, 4, figsize=(9, 4.6), sharex=True, sharey="row")
+fig, axes = plt.subplots(2, 4, figsize=(9, 4.8), sharex="row", sharey="row")
 for row, kind in zip(axes, NETWORKS):
     for layer, ax in enumerate(row):
         for r in runs[kind]:
@@ -514,7 +530,7 @@ for row, kind in zip(axes, NETWORKS):
         ax.plot(grid, mean, color=study.PALETTE[0], lw=2)
         ax.axhline(0, color=study.PALETTE[5], lw=0.8)
         ax.set_title(f"{TITLES[kind]}, {layer - 4}", fontsize=9)
-    row[0].set_ylabel("difference")
+    row[0].set(ylabel="difference", xlim=(0, reach(kind)))
 for ax in axes[1]:
     ax.set_xlabel("$\\tau / \\sqrt{n}$")
 for colour, name in zip(study.PALETTE, ("mean", *KINDS)):
@@ -568,7 +584,7 @@ for ax, (title, table) in zip(axes, tables):
             ax.text(
                 j,
                 i,
-                f"{table[i, j]:.1f}",
+                f"{table[i, j]:.2f}",
                 ha="center",
                 va="center",
                 color="#111111" if table[i, j] == table[:, j].max() else "w",
@@ -681,6 +697,20 @@ for kind in NETWORKS:
 # - Natural and artificial tasks have equal weight in the mean; in the paper
 #   every task has, 15 and 6 of them.
 # - Thresholds are divided by $\sqrt n$.
+#
+# ### How far the stand-in carries
+#
+# A few seconds of training on 1500 images leave much to chance. In the
+# `laptop` run (three runs) the means of figure 14 are positive in all layers
+# of both networks, but every 95% interval includes zero. Fine-tuning goes
+# the paper's way for T2T-ViT and the other way for ResNet18 (36.2 against
+# 38.2% on natural, 64.2 against 66.3% on artificial targets), with an interval
+# of about 13 points to either side: `imani.fig15.resnet` does not hold there,
+# and the runs are too few and too short to tell why. In figure 21 the
+# individual curves of ResNet18 are about half positive in three layers. A
+# two-class source teaches little: its last training loss is 0.42 to 0.67, not
+# far below $\log 2 = 0.69$. The `desktop` profile trains eight times as long;
+# read its record before this one.
 
 # %% [markdown]
 # ## Try it
