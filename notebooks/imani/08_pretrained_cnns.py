@@ -824,15 +824,14 @@ study.claim(
 # ahead at every step of all three. Two things were tried, on the first class
 # pair with images of 32 pixels:
 #
-# - The paper's 1000 images instead of 500. SIFT still ends lower (squared
-#   error 0.07 against 0.16 after 500 steps). VGG16's convolutions give 512
-#   features, which cannot fit 1000 labels: 8% of $\|y\|^2$ is out of their
-#   reach. The 2048 features of ResNet101 have no such floor.
+# - The paper's 1000 images instead of 500. SIFT still ends lower. VGG16's
+#   convolutions give 512 features, which cannot fit 1000 labels, so a part of
+#   $\|y\|^2$ is out of their reach. The 2048 features of ResNet101 have no
+#   such floor.
 # - The same step size for both. With 1000 images and step size 1 the CNN is
-#   ahead for all of 1000 steps (0.14 against 0.25 at the end). SIFT's largest
-#   singular value is small, so it tolerates a step size of 10, at which the
-#   CNN diverges: choosing the step size by training loss gives SIFT ten times
-#   as many steps, so to say.
+#   ahead all the way. SIFT's largest singular value is small, so it tolerates
+#   a step size of 10, at which the CNN diverges: choosing the step size by
+#   training loss gives SIFT ten times as many steps, so to say.
 #
 # Panel (b) shows it at its left edge, where SIFT lies *above* the CNN: it has
 # less of the label at very small singular values. As in figure 9, the early
