@@ -677,9 +677,8 @@ study.claim(
 # - The paper compares curves by eye; here their exact areas are compared.
 # - Figure 12's half about the related task hangs on how long the network
 #   trains. From layer 2 to 3 the mean area changes by less than its
-#   own uncertainty, and its sign moves with training: with the paper's 10,000
-#   points it rose by 218 after 25 epochs and by 58 after 50, and fell by 58
-#   after 75 (a side run that started Adam anew every 25 epochs). On
+#   own uncertainty, and its sign moves with training: in a side run with the
+#   paper's 10,000 points it rose at first, less and less, and then fell. On
 #   4000 points for 100 epochs (`laptop`) it still rises a little, in the
 #   mean, while most single runs are not monotone. What
 #   does not depend on it: on the source every layer adds much, on the related

@@ -700,17 +700,10 @@ for kind in NETWORKS:
 #
 # ### How far the stand-in carries
 #
-# A few seconds of training on 1500 images leave much to chance. In the
-# `laptop` run (three runs) the means of figure 14 are positive in all layers
-# of both networks, but every 95% interval includes zero. Fine-tuning goes
-# the paper's way for T2T-ViT and the other way for ResNet18 (36.2 against
-# 38.2% on natural, 64.2 against 66.3% on artificial targets), with an interval
-# of about 13 points to either side: `imani.fig15.resnet` does not hold there,
-# and the runs are too few and too short to tell why. In figure 21 the
-# individual curves of ResNet18 are about half positive in three layers. A
-# two-class source teaches little: its last training loss is 0.42 to 0.67, not
-# far below $\log 2 = 0.69$. The `desktop` profile trains eight times as long;
-# read its record before this one.
+# A few seconds of training on a few images leave much to chance, and two
+# classes teach little: look at the intervals of the `laptop` run before its
+# means. The `desktop` profile trains several times as long; read its record
+# first.
 
 # %% [markdown]
 # ## Try it
