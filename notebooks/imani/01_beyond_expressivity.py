@@ -319,11 +319,9 @@ LEVELS = (0.5, 0.1, 0.05, 0.01, 0.002)
 print(f"{'steps to':20}", *(f"{v:7.1%}" for v in LEVELS), "| 1.0%, own η")
 for kind, runs in learned.items():
     mean = [np.mean([steps_to(c, v) for c, _ in runs]) for v in LEVELS]
-    phi, y, test_phi, test_y = found[kind][0]
-    eta = len(phi) / float(spectrum(phi, y).sigma[0]) ** 2
-    own = linear.squared_descent(
-        phi, y, test_phi, test_y, eta=eta, steps=steps
-    )
+    first = found[kind][0]
+    eta = len(first[0]) / float(spectrum(*first[:2]).sigma[0]) ** 2
+    own = linear.squared_descent(*first, eta=eta, steps=steps)
     print(f"{NAMES[kind]:20}", *(f"{v:7.0f}" for v in mean), end="")
     print(f" | {steps_to(own, 0.01):.0f} with η = {eta:.1f}")
 
