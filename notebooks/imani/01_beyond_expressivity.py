@@ -39,7 +39,8 @@ study.begin("imani/01_beyond_expressivity")
 # %% [markdown]
 # ## The claims of this page
 #
-# Each criterion was fixed before the first run of this page.
+# Each criterion was fixed before the runs shown here, after a look at the
+# singular values of one sample.
 
 # %% tags=["hide-input"]
 study.claims(

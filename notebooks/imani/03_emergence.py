@@ -43,7 +43,8 @@ study.begin("imani/03_emergence")
 # %% [markdown]
 # ## The claims of this page
 #
-# Each criterion was fixed before the first run of this page.
+# Each criterion was fixed before the runs shown here, after a look at the
+# singular values of one sample.
 
 # %% tags=["hide-input"]
 study.claims(
@@ -418,9 +419,9 @@ study.show(
     "imani.fig5",
     f"Figure 5 on {len(slices[0]) // 2} samples of {slices[0].name}, mean of "
     f"{s.runs} runs, bands of one standard error. All curves start at "
-    "‖y‖². Sparse coding (blue) loses it at once, the RBF network (purple) a "
-    "little later; the ReLU network (red) keeps most of it to a large "
-    "threshold. Dotted: the RBF network with narrower units, one run.",
+    "‖y‖². Sparse coding (blue) and the RBF network (purple) lose it at small "
+    "thresholds; the ReLU network (red) keeps most of it to a large one. "
+    "Dotted: the RBF network with narrower units, one run.",
 )
 
 # %% [markdown]
