@@ -1,6 +1,6 @@
 """Loading images from a warm cache, beside decoding them one by one as torchvision's data sets do.
 
-    python benchmarks/bench_data.py
+    python benchmarks/bench_data.py [report.json]
 
 Each case runs in a process of its own; memory is how far its peak grows over what imports took.
 """
@@ -12,6 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
+
+from timing import machine, write
 
 N = 10_000
 LIMITS = {"cifar10 float32": (0.3, 3.0), "cifar10 uint8": (0.3, 3.0), "mnist float32": (0.1, 3.0)}
@@ -88,13 +91,15 @@ def _memory(field: str) -> int:
     return int(lines[field].split()[0]) * 1024
 
 
-def main() -> None:
+def main(report: str | None = None) -> None:
     from repalign import data
 
     for name in ("cifar10", "mnist"):
         data.load(name, n=N)  # into the cache, once
     print(f"{N:,} images, best of 3; memory as a multiple of the tensor's bytes\n")
     print(f"{'set':8} {'dtype':8} {'method':24} {'seconds':>8} {'processor':>10} {'memory':>7}   limits")
+    rows: list[dict[str, Any]] = []
+    ours: dict[str, dict[str, float]] = {}
     for name, dtype, method in CASES:
         command = [sys.executable, __file__, name, dtype, method]
         runs = [json.loads(subprocess.check_output(command, text=True)) for _ in range(3)]
@@ -103,7 +108,21 @@ def main() -> None:
         limits = LIMITS[f"{name} {dtype}"] if method.startswith("repalign") else None
         said = f"{limits[0]} s, {limits[1]:.0f}×" if limits else ""
         print(f"{name:8} {dtype:8} {method:24} {best:8.3f} {busy:10.3f} {ratio:6.2f}×   {said}")
+        memory = min(run["memory"] for run in runs)
+        if method.startswith("repalign"):
+            ours.setdefault(name, {"seconds": best, "memory": memory})
+        else:
+            mine = ours[name]
+            row = {
+                "work": f"{N:,} images of {name}",
+                "against": method,
+                "ours": mine["seconds"],
+                "theirs": best,
+            }
+            row["memory"] = {"ours": mine["memory"], "theirs": memory}
+            rows.append(row)
+    write(report, {"machine": machine(), "rows": rows, "curves": []})
 
 
 if __name__ == "__main__":
-    case(*sys.argv[1:]) if len(sys.argv) > 1 else main()
+    case(*sys.argv[1:]) if len(sys.argv) > 2 else main(*sys.argv[1:])

@@ -305,7 +305,8 @@ def main(arguments: list[str] | None = None) -> None:
                 print(work)
             print(line(result), flush=True)
             results.append(result)
-    write(options.report, {"machine": about, "results": results})
+    rows = [{**result, "aim": result["at_least"]} for result in results]
+    write(options.report, {"machine": about, "rows": rows, "curves": []})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Tangent kernels beside what one would use instead: time, peak memory, and the machine's own bound.
 
-    python benchmarks/bench_tangent.py [--repeats 3] [--json PATH] [--neural-tangents PYTHON] [--only …]
+    python benchmarks/bench_tangent.py [--repeats 3] [report.json] [--neural-tangents PYTHON] [--only …]
 
 With ``--clock cpu`` and OMP_NUM_THREADS=1 it counts processor time, which others on the machine disturb
 less. The network is a ReLU MLP of 10 layers of width 256, 784 in, 10 out, float32, without biases. Times are
@@ -12,7 +12,6 @@ compared with ours first.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from timing import write
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
@@ -368,10 +368,33 @@ def show(rows: list[dict[str, Any]]) -> None:
         print("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
 
 
+def pairs_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each contender beside ours: the form in which all benchmarks are recorded."""
+    ours = {row["case"]: row for row in rows if row["who"] == "repalign" and "dense_bytes" not in row}
+    found = []
+    for row in rows:
+        mine = ours.get(row["case"])
+        if mine is None or row["who"] == "repalign":
+            continue
+        measured = not isinstance(row["seconds"], str)
+        pair = {
+            "work": row["title"],
+            "against": row["who"],
+            "ours": mine["seconds"],
+            "aim": row.get("aim_times"),
+        }
+        pair["theirs"] = row["seconds"] if measured else None
+        if measured and row.get("peak_bytes") and mine["peak_bytes"]:
+            memory = {"ours": mine["peak_bytes"], "theirs": row["peak_bytes"], "aim": row.get("aim_memory")}
+            pair["memory"] = memory
+        found.append(pair)
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("report", nargs="?", help="write the results to this file, as JSON")
     parser.add_argument("--only", nargs="*", choices=[*CASES, "large", "scaling"])
     parser.add_argument("--neural-tangents", metavar="PYTHON", help="an interpreter that has it")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
@@ -398,9 +421,10 @@ def main(arguments: list[str] | None = None) -> None:
         pairs = zip(curve["sizes"], curve["seconds"], strict=True)
         points = ", ".join(f"{size}: {t * 1e3:.0f} ms" for size, t in pairs)
         print(f"{curve['case']} against {curve['axis']}: exponent {curve['exponent']:.2f} ({points})")
-    if options.json:
-        record = {"machine": machine, "rows": rows, "curves": curves}
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    curves = [
+        {**curve, "work": f"layer_kernels, {curve['case']}", "against": curve["axis"]} for curve in curves
+    ]
+    write(options.report, {"machine": machine, "rows": pairs_of(rows), "curves": curves})
     return None
 
 

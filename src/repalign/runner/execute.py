@@ -36,24 +36,27 @@ class Result:
 
 @dataclass(frozen=True)
 class Job:
-    """A page to execute, with what papermill injects and where the results go."""
+    """A page to execute, with what papermill injects and where the results go.
+
+    ``key`` names everything but the data that the outcome depends on; the data are asked when there are some.
+    """
 
     page: Page
     parameters: dict[str, Any]
     notebook: Path
     results: Path
 
-    @property
-    def key(self) -> str:
-        """Everything but the data that the outcome depends on; the data are asked when there are some."""
-        made_of = (self.parameters, versions(), package_digest())
-        return digest(self.page.source.read_text(encoding="utf-8"), json.dumps(made_of, sort_keys=True))
+    source: str
+    key: str
 
 
 def job(root: Path, page: Page, parameters: dict[str, Any]) -> Job:
     """The job of ``page``: results under ``build/<profile>/<paper>/``."""
     place = root / "build" / parameters["profile"] / page.name
-    return Job(page, parameters, place.with_suffix(".ipynb"), place)
+    # Read once: what is executed is what the key names, also when somebody edits the file meanwhile.
+    source = page.source.read_text(encoding="utf-8")
+    key = digest(source, json.dumps((parameters, versions(), package_digest()), sort_keys=True))
+    return Job(page, parameters, place.with_suffix(".ipynb"), place, source, key)
 
 
 def unchanged(job: Job) -> bool:
@@ -150,14 +153,13 @@ class Executor:
 
     def _execute(self, job: Job, scratch: Path) -> str:
         """Execute in ``scratch``; what went wrong, or nothing."""
-        source = job.page.source.read_text(encoding="utf-8")
         if self._cluster is not None:
-            return self._on_cluster(source, job.parameters, scratch)
+            return self._on_cluster(job.source, job.parameters, scratch)
         with self._lock:
             if self._stopped:
                 return "stopped before it began"
             threads = max(1, (os.cpu_count() or 1) // self._jobs)
-            process = one.start(source, job.parameters, scratch, threads)
+            process = one.start(job.source, job.parameters, scratch, threads)
             self._running.add(process)
         try:
             return one.follow(

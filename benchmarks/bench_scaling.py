@@ -1,6 +1,6 @@
 """Cost against size, with the exponent fitted on logarithmic axes: n, d, number of checkpoints, depth.
 
-    python benchmarks/scaling_maths.py [report.json]
+    python benchmarks/bench_scaling.py [report.json]
 
 The exponent is that of the larger half of the sizes, where fixed costs no longer count.
 """
@@ -101,7 +101,8 @@ def measure(repeats: int = 3) -> list[dict[str, Any]]:
 
 
 def main(path: str | None = None) -> None:
-    write(path, {"machine": machine(), "results": measure()})
+    curves = [{**result, "work": result["function"]} for result in measure()]
+    write(path, {"machine": machine(), "rows": [], "curves": curves})
 
 
 if __name__ == "__main__":
