@@ -19,8 +19,8 @@
 # The paper uses Office-31 and a ResNet18 trained on ImageNet. The `paper`
 # profile does so too, from a folder. The others have one scale down, all
 # images real: Fashion-MNIST seen by three cameras in place of Amazon, DSLR and
-# Webcam, and a small convolutional network trained on MNIST in place of
-# ResNet18. Captions and verdicts name them.
+# Webcam, and a small convolutional network that was trained on other images
+# of Fashion-MNIST in place of ResNet18. Captions and verdicts name them.
 # ```
 #
 # Pre-training can harm. Train a network on a source task whose labels are
@@ -96,7 +96,7 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 small = dict(
     images="fashion_mnist",
     network="simple_cnn",
-    before="mnist",
+    before="fashion_mnist",
     batch=64,
     schedule="constant",
     lr=0.001,
@@ -122,8 +122,8 @@ s = study.settings(
         n_test=1000,
         n_before=4000,
         before_epochs=5,
-        epochs=100,
-        tune_epochs=50,
+        epochs=40,
+        tune_epochs=20,
         runs=3,
     ),
     desktop=dict(
@@ -132,8 +132,8 @@ s = study.settings(
         n_test=2000,
         n_before=5000,
         before_epochs=10,
-        epochs=200,
-        tune_epochs=100,
+        epochs=100,
+        tune_epochs=50,
         runs=5,
     ),
     paper=dict(
@@ -235,7 +235,7 @@ def camera(x, domain, seed):
     return x.clamp(0, 1)
 
 
-def domain(name, set_name, size, n_test, seed):
+def domain(name, set_name, sizes, n_before, n_test, seed):
     """Training images and labels of a domain, and test images and labels."""
     if set_name == "office31":
         whole = data.load("office31", name, size=256)
@@ -244,14 +244,23 @@ def domain(name, set_name, size, n_test, seed):
             whole, len(whole) - fifth, fifth, seed=seed
         )
         return train_part.x, train_part.y, test_part.x, test_part.y
-    # Every domain and run has its own images.
-    own = 10 * seed + DOMAINS.index(name)
-    parts = [
-        data.load(set_name, split, n=n, seed=own, shrink=True)
-        for split, n in (("train", size), ("test", n_test))
-    ]
-    images = [camera(p.x, name, own + i) for i, p in enumerate(parts)]
-    return images[0], parts[0].y, images[1], parts[1].y
+    # No image is in two domains, or in what the network saw before.
+    i = DOMAINS.index(name)
+    first, last = (n_before + sum(sizes[:k]) for k in (i, i + 1))
+    whole = pool(set_name, sizes, n_before, seed)
+    test = data.load(set_name, "test", n=n_test, seed=seed, shrink=True)
+    return (
+        camera(whole.x[first:last], name, 10 * seed + i),
+        whole.y[first:last],
+        camera(test.x, name, 10 * seed + i + 5),
+        test.y,
+    )
+
+
+def pool(set_name, sizes, n_before, seed):
+    """All training images of a run, shuffled: before, then the domains."""
+    n = n_before + sum(sizes)
+    return data.load(set_name, n=n, seed=seed, shrink=True)
 
 
 if s.images == "office31":
@@ -260,15 +269,14 @@ else:
     used = [data.load(s.images, split, n=100) for split in ("train", "test")]
 for one in used:
     study.uses(one)
-if s.before != "imagenet":
-    digits = data.load(s.before, n=s.n_before, shrink=True)
-    study.uses(digits)
-    used.append(digits)
+if s.before not in ("imagenet", s.images):
+    used.append(data.load(s.before, n=s.n_before, shrink=True))
+    study.uses(used[-1])
 
 # %% tags=["hide-input"]
 fig, axes = plt.subplots(3, 10, figsize=(7.2, 2.4))
-for row, name, size in zip(axes, DOMAINS, s.sizes):
-    pictures, kinds, _, _ = domain(name, s.images, size, 20, 0)
+for row, name in zip(axes, DOMAINS):
+    pictures, kinds, _, _ = domain(name, s.images, s.sizes, s.n_before, 20, 0)
     for label, ax in enumerate(row):
         picture = pictures[kinds == label][0]
         ax.imshow(picture.permute(1, 2, 0).squeeze(), cmap="gray")
@@ -304,13 +312,13 @@ def crop(x, generator):
     return torch.stack(parts)
 
 
-def start(network, before, n, epochs, batch, seed):
+def start(o, seed):
     """The network before the experiment, its last hidden layer, its scale."""
-    if network == "resnet18":
+    if o.network == "resnet18":
         net = data.pretrained("resnet18")
         return net.module, "avgpool", (net.preprocess.mean, net.preprocess.std)
     model = models.build(
-        network,
+        o.network,
         image=(1, 28, 28),
         convs=3,
         stride=2,
@@ -318,10 +326,9 @@ def start(network, before, n, epochs, batch, seed):
         units=128,
         seed=seed,
     )
-    first = data.load(before, n=n, seed=seed, shrink=True)
-    train.fit(
-        model, first.x, first.y, epochs=epochs, batch_size=batch, seed=seed
-    )
+    first = pool(o.before, o.sizes, o.n_before, seed)
+    how = dict(epochs=o.before_epochs, batch_size=o.batch, seed=seed)
+    train.fit(model, first.x[: o.n_before], first.y[: o.n_before], **how)
     return model, "dense_relu", ((0.0,), (1.0,))
 
 
@@ -347,13 +354,13 @@ def binary_tasks(phi, y, grid):
 def one_run(setup, seed, grid, marks, device):
     """All of table 1 and figure 16, once."""
     o = SimpleNamespace(**setup)
-    base, layer, scale = start(
-        o.network, o.before, o.n_before, o.before_epochs, o.batch, seed
-    )
+    base, layer, scale = start(o, seed)
     mean, std = (torch.tensor(v)[:, None, None] for v in scale)
     tasks = {}
-    for name, size in zip(DOMAINS, o.sizes):
-        x, y, test_x, test_y = domain(name, o.images, size, o.n_test, seed)
+    for name in DOMAINS:
+        x, y, test_x, test_y = domain(
+            name, o.images, o.sizes, o.n_before, o.n_test, seed
+        )
         x, test_x = (((v - mean) / std).to(device) for v in (x, test_x))
         tasks[name] = x, y.to(device), test_x, test_y.to(device)
     large = o.images == "office31"
@@ -426,6 +433,12 @@ def per_run(what, source, target):
     return np.array([run[what][f"{source} {target}"] for run in runs])
 
 
+def standard_error(rows):
+    """Of the mean over runs; none with a single run."""
+    many = len(rows) > 1
+    return rows.std(0, ddof=1) / len(rows) ** 0.5 if many else 0 * rows[0]
+
+
 fall = {
     (a, b): 1 - per_run("area", a, b) / per_run("area", "none", b)
     for a, b in PAIRS
@@ -435,6 +448,7 @@ for (a, b), value in fall.items():
 
 # %% tags=["hide-input"]
 fig, ax = plt.subplots(figsize=(6.4, 3.8))
+reach = 0.05
 for a, b in PAIRS:
     rows = np.stack(
         [
@@ -444,7 +458,9 @@ for a, b in PAIRS:
     )
     first = b == next(d for d in DOMAINS if d != a)
     colour = study.PALETTE[DOMAINS.index(a)]
-    mean, error = rows.mean(0), rows.std(0, ddof=1) / len(rows) ** 0.5
+    mean, error = rows.mean(0), standard_error(rows)
+    far = np.array(grid)[np.abs(mean) > 0.005]
+    reach = max(reach, far.max(initial=0))
     ax.plot(
         grid,
         mean,
@@ -456,7 +472,7 @@ for a, b in PAIRS:
         grid, mean - error, mean + error, color=colour, alpha=0.15, lw=0
     )
 ax.axhline(0, color=study.PALETTE[5], lw=0.8)
-ax.set(xlabel="threshold $\\tau / \\sqrt{n}$", xlim=(0, 1))
+ax.set(xlabel="threshold $\\tau / \\sqrt{n}$", xlim=(0, reach))
 ax.set_ylabel("alignment without − with source\n(share of $\\|y\\|^2$)")
 ax.legend()
 study.show(
@@ -489,6 +505,15 @@ ours = {
     ]
     for row in PAPER
 }
+
+
+def ink(value):
+    """A colour that can be read on the cell of this value."""
+    if np.isnan(value):
+        return study.PALETTE[5]
+    return "#eeeeee" if value < 55 else "#111111"
+
+
 fig, axes = plt.subplots(1, 2, figsize=(7.6, 2.3), sharey=True)
 for ax, table, title in zip(axes, (ours, PAPER), ("here", "the paper")):
     values = np.array(
@@ -504,7 +529,7 @@ for ax, table, title in zip(axes, (ours, PAPER), ("here", "the paper")):
                 "–" if np.isnan(value) else f"{value:.1f}",
                 ha="center",
                 va="center",
-                color="#111111" if value > 55 else "#eeeeee",
+                color=ink(value),
             )
     ax.set_xticks(range(3), [TITLES[b] for b in COLUMNS])
     ax.set_yticks(range(4), ["None", *(TITLES[a] for a in list(PAPER)[1:])])
@@ -601,7 +626,7 @@ study.claim(
 # ## What differs from the paper, and why
 #
 # - Office-31 and torchvision's ResNet18 were out of reach. The stand-in keeps
-#   what the argument needs: three domains with the same classes, different
+#   the setting: three domains with the same classes, different
 #   inputs and Office-31's proportions (Amazon is the largest by far, DSLR the
 #   smallest), a network that already knows something, random labels, Adam on
 #   the source and SGD on the target. It has ten classes and 45 binary tasks
@@ -612,6 +637,29 @@ study.claim(
 # - Thresholds are divided by $\sqrt n$ in figure 16, so that domains of
 #   different sizes share an axis.
 # - Both source and target get a fresh last layer; the paper does not say.
+#
+# ### Why alignment does not fall everywhere
+#
+# The `laptop` run (three runs) has the negative transfer of table 1 in all six
+# pairs, weakly: 0.3 to 3.3 points, where the paper loses 17 to 88. Alignment
+# falls only for the target Amazon (by 24 and 15%) and rises for the others
+# (by 10 to 26%), so `imani.fig16.reduced` holds in part and
+# `imani.fig16.order` does not. Two networks were tried as what came before:
+#
+# - One trained on MNIST (100 epochs on the source, 50 on the target). It is
+#   hardly aligned with clothes to begin with. Alignment *rose* in all six
+#   pairs, by 14 to 74%; accuracy fell in all six, by 0.2 to 3.3 points, most
+#   from Amazon and least from DSLR.
+# - The one above, trained on other catalogue pictures of the same kind. It is
+#   well aligned with Amazon, which is such pictures, and there alignment
+#   falls; with the two other cameras it is less so, and there it rises.
+#
+# So random labels take alignment away where there is much of it, and add some
+# where there is little; probably because fitting *any* labels turns a layer
+# towards the main directions of its inputs, which the target's labels share
+# in part. The paper's ResNet18 comes from ImageNet and should be well aligned
+# with all three domains, which would explain its clean result; this page
+# cannot test that without its weights.
 
 # %% [markdown]
 # ## Try it
@@ -620,7 +668,8 @@ study.claim(
 #    source when no domain is larger than the others?
 # 2. Set `change = {"epochs": 10}`. How much of the harm is there before the
 #    random labels are learned by heart?
-# 3. In `one_run`, give the source its true labels. Which pairs now profit?
+# 3. Set `change = {"before": "mnist"}`: a network that knows digits and no
+#    clothes. In which pairs does alignment fall now?
 
 # %% tags=["hide-input"]
 study.stamp()
