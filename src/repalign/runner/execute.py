@@ -45,7 +45,6 @@ class Job:
     parameters: dict[str, Any]
     notebook: Path
     results: Path
-
     source: str
     key: str
 
