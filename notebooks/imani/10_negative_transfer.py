@@ -645,8 +645,8 @@ study.claim(
 # were tried as what came before:
 #
 # - One trained on MNIST. It is hardly aligned with clothes to begin with, and
-#   alignment *rose* in all six pairs, while accuracy fell in all six, most from
-#   Amazon and least from DSLR.
+#   alignment *rose* in all six pairs, while accuracy fell in all six, most
+#   from Amazon and least from DSLR.
 # - The one above, trained on other catalogue pictures of the same kind. It is
 #   well aligned with Amazon, which is such pictures, and there alignment
 #   falls; with the two other cameras it is less so, and there it rises.
