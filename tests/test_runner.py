@@ -214,7 +214,8 @@ def test_a_page_that_does_not_parse_or_lacks_its_cell_is_named(root):
     one_line(repalign("run", cwd=root), "one cell tagged parameters, but has 0")
 
 
-def test_ctrl_c_stops_kernels_and_leaves_nothing_half_written(root):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_ends_its_kernels_and_leaves_nothing_half_written(root, how):
     mark = root / "started"
     write(
         root,
@@ -232,7 +233,7 @@ def test_ctrl_c_stops_kernels_and_leaves_nothing_half_written(root):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     kernel = int(mark.read_text())
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "stopped; finished pages are kept" in said

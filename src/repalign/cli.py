@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import sys
 import time
 from contextlib import nullcontext
@@ -64,6 +65,8 @@ def run(
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
+    # Asked to end by a batch system: as with Ctrl-C, no kernel goes on and nothing half-written stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _cluster(dask, whole_pages) as cluster, board.progress:
             at_once = jobs or (len(work) if cluster else os.cpu_count()) or 1
