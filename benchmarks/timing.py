@@ -46,20 +46,14 @@ def product_rate(dtype: torch.dtype, size: int = 2048, repeats: int = 7) -> floa
 
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
-    model = [line for line in _cpuinfo() if line.startswith("model name")]
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": model[0].split(":", 1)[1].strip() if model else platform.processor(),
+        "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def write(path: str | None, report: dict[str, Any]) -> None:
