@@ -675,6 +675,10 @@ study.claim(
 # - Before scaling, a constant feature is appended to every representation, as
 #   in the authors' demo.
 # - The paper compares curves by eye; here their exact areas are compared.
+# - `imani.fig11.weights` compares weight norms at the step that has removed
+#   half of the loss. A representation on which descent never removes half of
+#   it, as can happen for the unrelated task, has no such norm: the claim then
+#   fails there, though nothing speaks against the paper.
 # - Figure 12's half about the related task hangs on how long the network
 #   trains. From layer 2 to 3 the mean area changes by less than its
 #   own uncertainty, and its sign moves with training: in a side run with the
