@@ -641,8 +641,8 @@ study.claim(
 # ### Why alignment does not fall everywhere
 #
 # The stand-in has the negative transfer of table 1, much weaker than the
-# paper's, but alignment falls only where the target is Amazon. Two networks
-# were tried as what came before:
+# paper's, but alignment does not fall in every pair; it does where the target
+# is Amazon. Two networks were tried as what came before:
 #
 # - One trained on MNIST. It is hardly aligned with clothes to begin with, and
 #   alignment *rose* in all six pairs, while accuracy fell in all six, most
