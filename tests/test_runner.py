@@ -205,6 +205,9 @@ def test_a_damaged_result_is_named(root):
     repalign("run", cwd=root)
     (root / "build/laptop/toy/01_a/claims/toy.01_a.json").write_text("{")
     one_line(repalign("claims", cwd=root), "is damaged", "Delete it")
+    # Running the page again mends it.
+    assert repalign("run", "--force", cwd=root).returncode == 0
+    assert measured(root) == {"n": 2, "word": "hello"}
 
 
 def test_a_page_that_does_not_parse_or_lacks_its_cell_is_named(root):

@@ -20,7 +20,7 @@ from rich.table import Table
 from repalign.runner import pages as pages_
 from repalign.runner import records
 from repalign.runner.pages import UserError
-from repalign.study.claims import number
+from repalign.study.claims import shown
 from repalign.study.settings import PROFILES
 
 app = typer.Typer(
@@ -115,11 +115,13 @@ class _Board:
         self._tasks: dict[str, TaskID] = {}
         self._root, self._profile, self._total, self._ended = root, profile, total, 0
         self._started: dict[str, float] = {}
+        self._last: dict[str, float | None] = {}
 
     def cell(self, name: str, done: int, total: int) -> None:
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, left="")
             self._started[name] = time.perf_counter()
+            self._last[name] = self._last_seconds(name)
         self.progress.update(
             self._tasks[name], completed=done, total=total, left=self._left(name, done / max(total, 1))
         )
@@ -127,11 +129,18 @@ class _Board:
     def _left(self, name: str, share: float) -> str:
         """What the last run took less what has passed; without a last run, by the share of cells done."""
         passed = time.perf_counter() - self._started[name]
-        last = records.live(self._root, name, self._profile)
+        last = self._last[name]
         if last is None and not share:
             return ""
-        whole = last.run["seconds"] if last else passed / share
+        whole = last if last is not None else passed / share
         return f"about {max(whole - passed, 1):.0f} s left"
+
+    def _last_seconds(self, name: str) -> float | None:
+        try:
+            last = records.live(self._root, name, self._profile)
+        except UserError:  # damaged, and about to be replaced
+            return None
+        return float(last.run["seconds"]) if last else None
 
     def done(self, result: Any) -> None:
         self._ended += 1
@@ -194,7 +203,7 @@ def claims(
         table.add_column(name, no_wrap=True)
     table.add_column("measured")
     for claim in found:
-        table.add_row(claim["id"], claim["verdict"], claim["profile"], _short(claim["measured"]))
+        table.add_row(claim["id"], claim["verdict"], claim["profile"], shown(claim["measured"]))
     out.print(table)
     out.print(records.summary(found))
 
@@ -218,14 +227,6 @@ def data(context: typer.Context) -> None:
     from repalign.data.commands import app as data_app  # brings torch along: only when it is asked
 
     data_app(context.args, prog_name="repalign data")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{k}: {_short(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(_short(v) for v in value)
-    return number(value)
 
 
 def _known(profile: str) -> None:

@@ -19,7 +19,7 @@ from repalign._files import replace_directory
 from repalign.runner import bench
 from repalign.runner.pages import Page, UserError, disagreements
 from repalign.runner.records import Kept, evidence, live, newest, summary
-from repalign.study.claims import card
+from repalign.study.claims import card, css_class
 from repalign.study.style import framed, stylesheet
 
 
@@ -192,8 +192,8 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
 def _badge(claim: dict[str, Any] | None) -> str:
     if claim is None:
         return "–"
-    css = claim["verdict"].lower().replace(" ", "-")
-    return f'<span class="ra-{css}"><span class="ra-verdict">{claim["verdict"]}</span></span>'
+    verdict = claim["verdict"]
+    return f'<span class="{css_class(verdict)}"><span class="ra-verdict">{verdict}</span></span>'
 
 
 def _sphinx(stage: Path) -> None:

@@ -139,18 +139,17 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
 def card(value: dict[str, Any]) -> str:
     """The verdict card of a claim, as HTML."""
     verdict = value["verdict"]
-    css = verdict.lower().replace(" ", "-")
     rows = [("The paper", html.escape(value["paper"])), ("Criterion", html.escape(value["criterion"]))]
-    rows.append(("Measured", _show(value["measured"])))
+    rows.append(("Measured", html.escape(shown(value["measured"]))))
     if value["interval"] is not None:
         low, high = value["interval"]
         rows.append(("95% interval", f"{number(low)} to {number(high)}"))
     if value["paper_value"] is not None:
-        rows.append(("Paper's value", _show(value["paper_value"])))
+        rows.append(("Paper's value", html.escape(shown(value["paper_value"]))))
     runs = f"{len(value['seeds'])} seeds, " if len(value["seeds"]) > 1 else ""
     body = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows)
     return (
-        f'<div class="ra-card ra-{css}" id="{html.escape(value["id"])}-{value["profile"]}">'
+        f'<div class="ra-card {css_class(verdict)}" id="{html.escape(value["id"])}-{value["profile"]}">'
         f'<p><span class="ra-verdict">{verdict}</span> <code>{html.escape(value["id"])}</code> '
         f'<span class="ra-note">{runs}profile {value["profile"]}</span></p><dl>{body}</dl></div>'
     )
@@ -216,9 +215,19 @@ def number(value: Any) -> str:
     return f"{float(f'{value:.4g}'):.10g}"
 
 
-def _show(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A measured value in words: numbers shortened, dicts and lists on one line.
+
+    >>> shown({"layers": [0.51234, 2], "input": "mnist"})
+    'layers: 0.5123, 2; input: mnist'
+    """
     if isinstance(value, dict):
-        return "; ".join(f"{html.escape(str(k))}: {_show(v)}" for k, v in value.items())
+        return "; ".join(f"{k}: {shown(v)}" for k, v in value.items())
     if isinstance(value, list):
-        return ", ".join(_show(v) for v in value)
-    return html.escape(number(value))
+        return ", ".join(shown(v) for v in value)
+    return number(value)
+
+
+def css_class(verdict: str) -> str:
+    """The style sheet's name for a verdict: it sets the colour."""
+    return "ra-" + verdict.lower().replace(" ", "-")
