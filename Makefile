@@ -45,6 +45,9 @@ lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page a
 
 bench: $(READY)  ## speed against what a user would pick instead, as ratios; kept in records/bench
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[bench]'
+	@test -x $(VENV)/neural-tangents/bin/python || { $(PYTHON) -m venv $(VENV)/neural-tangents && \
+	  $(VENV)/neural-tangents/bin/python -m pip install -qq neural-tangents==0.6.5 jax==0.4.25 jaxlib==0.4.25 'numpy<2' 'scipy<1.13'; } \
+	  || echo "neural-tangents does not install here; its rows will say so"
 	@$(BIN)/repalign bench
 
 clean:  ## remove what was built; the environment and the cache stay

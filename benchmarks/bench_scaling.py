@@ -11,9 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from timing import in_turns, machine, write
+from timing import exponent, in_turns, machine, write
 
 from repalign.alignment import spectrum
 from repalign.covariance import patch_covariance
@@ -69,12 +68,6 @@ CASES: list[tuple[str, str, list[int], Callable[[int], Callable[[], Any]], float
     ("patch_covariance", "n", [500, 1000, 2000, 4000], patches, 1),
     ("gaps", "depth", [10_000, 30_000, 100_000, 300_000], lambda depth: lambda: gaps(0.9, depth), 1),
 ]
-
-
-def exponent(sizes: list[int], seconds: list[float]) -> float:
-    """The slope of the larger half on logarithmic axes."""
-    half = len(sizes) // 2
-    return float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
 
 
 def measure(repeats: int = 3) -> list[dict[str, Any]]:

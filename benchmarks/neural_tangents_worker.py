@@ -1,10 +1,8 @@
 """Structured derivatives of neural-tangents, in a process and an environment of their own.
 
 neural-tangents 0.6.5 needs jax 0.4.25 or older, and with it numpy below 2, where this package does not
-run. bench_tangent.py starts this file with the interpreter it was given, and asks for one run per line.
-
-    python -m venv /some/where
-    /some/where/bin/pip install neural-tangents==0.6.5 jax==0.4.25 jaxlib==0.4.25 'numpy<2' 'scipy<1.13'
+run. ``make bench`` makes that environment; bench_tangent.py starts this file with its interpreter and asks
+for one run per line.
 """
 
 import sys
@@ -18,19 +16,26 @@ import numpy as np
 
 
 def kernel(weights, x, chosen):
-    """The kernel of some weights of the ReLU network, compiled."""
+    """The kernel of some weights of the ReLU network, compiled.
 
-    def f(some, inputs):
-        full = list(weights)
-        for place, w in zip(chosen, some, strict=True):
-            full[place] = w
-        for w in full[:-1]:
-            inputs = jax.nn.relu(inputs @ w.T)
-        return inputs @ full[-1].T
+    All weights are arguments: as constants they would be folded, slowly, while compiling.
+    """
 
-    how = nt.NtkImplementation.STRUCTURED_DERIVATIVES
-    compiled = jax.jit(nt.empirical_ntk_fn(f, implementation=how, trace_axes=(), vmap_axes=0))
-    return lambda: compiled(x, None, [weights[i] for i in chosen]).block_until_ready()
+    @jax.jit
+    def compiled(x, weights):
+        def f(some, inputs):
+            full = list(weights)
+            for place, w in zip(chosen, some, strict=True):
+                full[place] = w
+            for w in full[:-1]:
+                inputs = jax.nn.relu(inputs @ w)
+            return inputs @ full[-1]
+
+        how = nt.NtkImplementation.STRUCTURED_DERIVATIVES
+        ntk = nt.empirical_ntk_fn(f, implementation=how, trace_axes=(), vmap_axes=0)
+        return ntk(x, None, [weights[i] for i in chosen])
+
+    return lambda: compiled(x, weights).block_until_ready()
 
 
 def status(key):
@@ -41,7 +46,8 @@ def status(key):
 def main():
     given, what = np.load(sys.argv[1]), sys.argv[2]
     x = jnp.asarray(given["x"])
-    weights = [jnp.asarray(given[f"w{i}"]) for i in range(len(given.files) - 1)]
+    # Inputs by outputs: a transposed weight hides the layer's structure from it, and costs a hundredfold.
+    weights = [jnp.asarray(given[f"w{i}"].T) for i in range(len(given.files) - 1)]
     everything = list(range(len(weights)))
     sets = [everything] if what == "ntk" else [[i] for i in everything]
     kernels = [kernel(weights, x, chosen) for chosen in sets]

@@ -44,6 +44,12 @@ def product_rate(dtype: torch.dtype, size: int = 2048, repeats: int = 7) -> floa
     return 2 * size**3 / in_turns({"product": lambda: a @ a}, repeats)["product"].clock
 
 
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """The slope of the larger half on logarithmic axes: there fixed costs no longer count."""
+    half = len(sizes) // 2
+    return float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     return {

@@ -2,7 +2,8 @@
 
 A script takes a path and writes there ``{"machine": {...}, "rows": [...], "curves": [...]}``. A row says
 what was done (``work``), against whom (``against``), the seconds of both (``ours``, ``theirs``; null if
-the other is not installed) and the ``aim``, a ratio; ``memory`` is the same for peak memory. A curve has
+the other did not run, and ``why``) and the ``aim``, a ratio; ``memory`` is the same for peak memory, and
+``times_bound`` is ours as a multiple of the time that its matrix products alone would take. A curve has
 ``work``, ``against`` (the size that varies), ``sizes``, ``seconds`` and the fitted ``exponent``.
 """
 
@@ -61,24 +62,26 @@ def page(root: Path) -> str:
     if record is None:
         return "No benchmark has been recorded yet: `repalign bench`.\n"
     text = f"Measured on {record['date']}: {record['machine']}, at commit {record['commit']}.\n"
+    columns = ("work", "against", "ours", "theirs", "ratio", "aim", "× bound")
+    head = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
     for name, report in record["benchmarks"].items():
-        rows = [_row(row) for row in report["rows"]]
-        head = "<tr><th>work</th><th>against</th><th>ours</th><th>theirs</th><th>ratio</th><th>aim</th></tr>"
+        if not report["rows"]:
+            continue
+        rows = "".join(map(_row, report["rows"]))
         text += f"\n## {name.removeprefix('bench_').replace('_', ' ').capitalize()}\n\n"
-        text += f'<table class="ra-table">{head}{"".join(rows)}</table>\n'
+        text += f'<table class="ra-table">{head}{rows}</table>\n'
     return text + _curves([c for r in record["benchmarks"].values() for c in r.get("curves", [])])
 
 
 def _row(row: dict[str, Any]) -> str:
-    theirs = row.get("theirs")
-    ratio = f"{theirs / row['ours']:.3g}×" if theirs else "not installed"
-    memory = row.get("memory")
+    theirs, memory, bound = row.get("theirs"), row.get("memory"), row.get("times_bound")
+    ratio = f"{theirs / row['ours']:.3g}×" if theirs else row.get("why", "not installed")
+    aim = f"{row['aim']:g}×" if row.get("aim") else "–"
     if memory:
         ratio += f", memory 1/{memory['theirs'] / memory['ours']:.0f}"
-    aim = f"{row['aim']:g}×" if row.get("aim") else "–"
-    if memory and memory.get("aim"):
-        aim += f", memory 1/{memory['aim']:g}"
+        aim += f", memory 1/{memory['aim']:g}" if memory.get("aim") else ""
     cells = [row["work"], row["against"], _seconds(row["ours"]), _seconds(theirs), ratio, aim]
+    cells.append(f"{bound:.2g}" if bound else "–")
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
