@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	  || { echo "repalign needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Use: make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once; a few minutes)"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[book,dev,dist,features]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[bench,book,dev,dist,features]'
 	@touch $@
 
 run: $(READY)  ## execute the notebooks at PROFILE
@@ -44,7 +44,6 @@ lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page a
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab notebooks
 
 bench: $(READY)  ## speed against what a user would pick instead, as ratios; kept in records/bench
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[bench]'
 	@test -x $(VENV)/neural-tangents/bin/python || { $(PYTHON) -m venv $(VENV)/neural-tangents && \
 	  $(VENV)/neural-tangents/bin/python -m pip install -qq neural-tangents==0.6.5 jax==0.4.25 jaxlib==0.4.25 'numpy<2' 'scipy<1.13'; } \
 	  || echo "neural-tangents does not install here; its rows will say so"

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repalign.linear import Descent, best, logistic_descent, squared_descent
+from repalign.linear import logistic_descent, squared_descent
 
 
 def problem(seed, n, d, m=7):
@@ -60,17 +60,26 @@ def test_logistic_descent_follows_autograd():
 
 def test_numpy_in_numpy_out():
     out = squared_descent(*(v.numpy() for v in problem(2, 9, 3)), eta=0.1, steps=np.arange(3))
-    assert all(isinstance(part, np.ndarray) for part in out)
+    assert all(isinstance(part, np.ndarray) for part in out[:-1])
+    assert out.eta == 0.1
 
 
-def curve(last):
-    return Descent(*[torch.tensor([1.0, last])] * 6)
+@pytest.mark.parametrize("descent", [squared_descent, logistic_descent])
+def test_of_several_step_sizes_the_one_with_the_lowest_final_loss_is_kept(descent):
+    task, steps, etas = problem(4, 20, 6), torch.tensor([0, 1, 30]), (0.001, 0.3, 1e6, 0.1)
+    alone = [descent(*task, eta=eta, steps=steps) for eta in etas]
+    found = descent(*task, eta=etas, steps=steps)
+    best = min(alone, key=lambda curve: curve.train[-1].nan_to_num(nan=torch.inf))
+    assert found.eta == best.eta
+    for mine, other in zip(found[:-1], best[:-1], strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
 
 
-def test_the_best_step_size_is_the_one_with_the_lowest_final_loss():
-    assert best([curve(0.5), curve(0.2), curve(float("nan")), curve(float("inf"))]) == 1
+def test_no_step_size_converges():
+    task, steps = problem(5, 20, 6), torch.tensor([0, 10**6])
     with pytest.raises(ValueError, match="no step size converged"):
-        best([curve(float("nan"))])
+        squared_descent(*task, eta=(1e3, 1e4), steps=steps)
+    assert not torch.isfinite(squared_descent(*task, eta=1e3, steps=steps).train[-1])
 
 
 def test_bad_input():
@@ -81,3 +90,7 @@ def test_bad_input():
         squared_descent(phi, y, test[:, :2], test_y, eta=0.1, steps=torch.arange(2))
     with pytest.raises(ValueError, match="9 and 8 rows"):
         squared_descent(phi, y[:-1], test, test_y, eta=0.1, steps=torch.arange(2))
+    with pytest.raises(ValueError, match="positive step size"):
+        squared_descent(phi, y, test, test_y, eta=(), steps=torch.arange(2))
+    with pytest.raises(ValueError, match="positive step size"):
+        logistic_descent(phi, y, test, test_y, eta=-1.0, steps=torch.arange(2))

@@ -605,7 +605,7 @@ def test_fisher_is_that_of_the_parameters(loss):
 
 
 def test_against_nngeometry():
-    gram = pytest.importorskip("nngeometry.gram", reason="nngeometry is in the bench extra")
+    gram = pytest.importorskip("nngeometry.gram")
     model, x = mlp(5, 8, 7, 3, bias=True), draw(6, 5)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=6)
     theirs = gram.GramMatrix(model, loader).to_torch()

@@ -33,10 +33,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from repalign import data, features, models, study, train
+from repalign import data, features, models, representations, study, train
 from repalign import device as devices
 from repalign.alignment import Spectrum, spectrum, unit_rows
 from repalign.data import labels
+from repalign.representations import KINDS as NAMES
 
 study.begin("imani/03_emergence")
 
@@ -290,47 +291,16 @@ study.show(
 # The three representations of [the first page](01_beyond_expressivity), by
 # the same function: what was computed there comes from the store.
 
+
 # %%
-NAMES = {
-    "network": "ReLU network",
-    "rbf": "RBF network",
-    "dictionary": "dictionary learning",
-}
-
-
-def represent(
-    kind, n, units, epochs, passes, bandwidth, seed, device, fingerprint
-):
+def represent(n, seed, fingerprint, **how):
     """One representation of both halves of a sample, and their targets."""
     sample = data.load("ct_position", n=2 * n, seed=seed, shrink=True)
-    x = unit_rows(sample.x)
+    x, half = unit_rows(sample.x), len(sample) // 2
     low, high = sample.y.min(), sample.y.max()
     y = 2 * (sample.y - low) / (high - low) - 1
-    half = len(x) // 2
-    if kind == "dictionary":
-        atoms = features.learn_dictionary(
-            x[:half], units, alpha=0.05, passes=passes, seed=seed
-        )
-        phi = features.dictionary(x, learned=atoms, alpha=0.05)
-    else:
-        if kind == "network":
-            net = models.MLP(x.shape[1], 1, depth=1, width=units, seed=seed)
-        else:
-            # Centres start at the training points.
-            net = models.RBFNetwork(
-                x.shape[1],
-                1,
-                units=units,
-                bandwidth=bandwidth,
-                centres=x[torch.arange(units) % half],
-                seed=seed,
-            )
-        net = net.to(device)
-        train.fit(
-            net, x[:half], y[:half], loss="squared", epochs=epochs, seed=seed
-        )
-        phi = features.extract(net, x)[net.probed[0]]
-    phi, y = unit_rows(phi.double()), y.double()
+    learned = representations.learn(x=x[:half], y=y[:half], seed=seed, **how)
+    phi, y = unit_rows(learned(x).double()), y.double()
     return phi[:half], y[:half], phi[half:], y[half:]
 
 
@@ -370,8 +340,7 @@ narrow = [spectrum(*next(cells)[:2]) for _ in WIDTHS]
 def area(spec: Spectrum) -> float:
     """Area under the alignment curve, as a share of the largest possible."""
     whole = float(spec.power.sum() + spec.residual)
-    most = math.sqrt(len(slices[0]) // 2) * whole
-    return float((spec.sigma * spec.power).sum()) / most
+    return float(spec.area()) / (math.sqrt(len(slices[0]) // 2) * whole)
 
 
 areas = {kind: [area(spec) for spec in specs[kind]] for kind in NAMES}

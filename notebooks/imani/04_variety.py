@@ -251,7 +251,12 @@ def last_hidden(net, x):
 def look(phi, y):
     """Singular values and the labels' power, with a constant feature."""
     found = spectrum(unit_rows(phi.double(), constant=True), y.double())
-    return dict(sigma=found.sigma, power=found.power)
+    return found._asdict()
+
+
+def as_spectrum(found):
+    """What `look` saw, as it comes out of the store."""
+    return Spectrum(**{k: torch.as_tensor(v) for k, v in found.items()})
 
 
 def fit_best(make, x, y, rates, **how):
@@ -352,7 +357,7 @@ for name, value in worst.items():
 # %%
 def area(found):
     """The area under the alignment curve."""
-    return float((found["sigma"] * found["power"]).sum())
+    return float(as_spectrum(found).area())
 
 
 def areas(name, values, part):
@@ -395,18 +400,7 @@ hues = [study.PALETTE[i] for i in (0, 2, 3, 4, 5)]
 
 def curve_band(ax, runs, grid, **how):
     """Mean curve over runs and a band of one standard error."""
-    values = np.stack(
-        [
-            Spectrum(
-                torch.as_tensor(run["sigma"]),
-                torch.as_tensor(run["power"]),
-                torch.tensor(0.0),
-            )
-            .curve(grid)
-            .value.numpy()
-            for run in runs
-        ]
-    )
+    values = np.stack([as_spectrum(run).curve(grid).value for run in runs])
     mean = values.mean(0)
     (line,) = ax.plot(grid, mean, **how)
     if len(values) > 1:

@@ -115,7 +115,7 @@ s
 def area(spec, n):
     """Area under the alignment curve, as a share of the largest possible."""
     whole = float(spec.power.sum() + spec.residual)
-    return float((spec.sigma * spec.power).sum()) / (math.sqrt(n) * whole)
+    return float(spec.area()) / (math.sqrt(n) * whole)
 
 
 # %% [markdown]

@@ -281,11 +281,6 @@ def measure(phi, y, constant=True):
     return spectrum(unit_rows(phi.double(), constant=constant), y.double())
 
 
-def area(found):
-    """The area under the alignment curve, exactly."""
-    return (found.sigma[:, None] * found.power).sum(0).numpy()
-
-
 three = ("original", "init", "transfer")
 kinds = ("source", "related", "unrelated")
 
@@ -310,7 +305,7 @@ spectra = [
     for run in range(s.runs)
 ]
 # areas[run, representation, task]
-areas = np.array([[area(run[name]) for name in three] for run in spectra])
+areas = np.array([[run[name].area() for name in three] for run in spectra])
 
 
 def clears(difference):
@@ -336,7 +331,7 @@ for k, kind in enumerate(kinds):
 plain = np.array(
     [
         [
-            area(measure(phi, labels_of(points, run), constant=False))
+            measure(phi, labels_of(points, run), constant=False).area()
             for phi in features_of(run, 0).values()
         ]
         for run in range(s.runs)
@@ -417,18 +412,14 @@ etas = (0.01, 0.1, 1.0)
 
 def learn(phi, y, test_phi, test_y):
     """Learning curve at the best of the step sizes."""
-    fits = [
-        linear.squared_descent(
-            unit_rows(phi.double(), constant=True),
-            y.double(),
-            unit_rows(test_phi.double(), constant=True),
-            test_y.double(),
-            eta=eta,
-            steps=steps,
-        )
-        for eta in etas
-    ]
-    return fits[linear.best(fits)]
+    return linear.squared_descent(
+        unit_rows(phi.double(), constant=True),
+        y.double(),
+        unit_rows(test_phi.double(), constant=True),
+        test_y.double(),
+        eta=etas,
+        steps=steps,
+    )
 
 
 def weight_at(fit, start, share):
@@ -458,7 +449,7 @@ for run in range(s.runs):
             fit = learn(known[name][rows], y, new[name], test_y)
             fits[kind][name].append(fit)
             found = measure(known[name][rows], y[:, None])
-            few_areas[kind][name].append(float(area(found)[0]))
+            few_areas[kind][name].append(float(found.area()[0]))
             halves[kind][name].append(weight_at(fit, start, 0.5))
 
 # %% [markdown]
@@ -537,7 +528,7 @@ layers = [
     for run in range(s.runs)
 ]
 # layer_areas[run, layer (0 is the input), task]
-layer_areas = np.array([[area(found) for found in run] for run in layers])
+layer_areas = np.array([[found.area() for found in run] for run in layers])
 for k, kind in enumerate(kinds[:2]):
     text = ", ".join(f"{v:.1f}" for v in layer_areas.mean(0)[:, k])
     print(f"{kind}: areas of input and layers {text}")

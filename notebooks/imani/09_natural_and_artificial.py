@@ -218,16 +218,11 @@ s
 # stretched that direction to $\sigma = 2$, the other left it at $0.5$: the
 # difference of the curves is 1 between 0.5 and 2, an area of 1.5.
 
-
 # %%
-def area(spec):
-    """The integral of the alignment curve over all thresholds."""
-    return float((spec.sigma * spec.power).sum())
-
-
 stretched, left_alone = torch.diag(torch.tensor([2.0, 1.0])), torch.eye(2) / 2
 label = torch.tensor([1.0, 0.0])
-print(area(spectrum(stretched, label)) - area(spectrum(left_alone, label)))
+both = [spectrum(phi, label).area() for phi in (stretched, left_alone)]
+print(float(both[0] - both[1]))
 
 # %% [markdown]
 # ## Data
@@ -374,7 +369,7 @@ def one_run(setup, kind, seed, grid, marks, device):
             }
             both = list(zip(spectra[target], spectra[other]))
             out["area"].append(
-                [(area(a) - area(b)) / size**1.5 for a, b in both]
+                [float(a.area() - b.area()) / size**1.5 for a, b in both]
             )
             out["curve"].append(
                 torch.stack(

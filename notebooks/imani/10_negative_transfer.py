@@ -189,15 +189,10 @@ s
 
 
 # %%
-def area(spec):
-    """The integral of the alignment curve over all thresholds."""
-    return float((spec.sigma * spec.power).sum())
-
-
 toy = torch.tensor([1.0, 1.0, -1.0, -1.0])
 together = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
-print(f"{area(spectrum(together, toy)):.2f} and", end=" ")
-print(f"{area(spectrum(torch.eye(4), toy)):.2f}")
+for phi in (together, torch.eye(4)):
+    print(f"{float(spectrum(phi, toy).area()):.2f}")
 
 # %% [markdown]
 # ## Data
@@ -345,7 +340,7 @@ def binary_tasks(phi, y, grid):
         sign = data.signs((y[rows] == b).long(), dtype=torch.float64)
         spec = spectrum(phi[rows], sign)
         n = int(rows.sum())
-        areas.append(area(spec) / n**1.5)
+        areas.append(float(spec.area()) / n**1.5)
         tau = torch.tensor(grid, dtype=torch.float64) * n**0.5
         curves.append(spec.curve(tau).value / n)
     return float(np.mean(areas)), torch.stack(curves).mean(0)

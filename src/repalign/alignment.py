@@ -53,6 +53,16 @@ class Spectrum(NamedTuple):
         """The curve over ``tau``, as :func:`alignment_curve`, without another decomposition."""
         return _curve(self, tau)
 
+    def area(self) -> Float[Tensor, " *c"]:
+        """The area under the curve over all thresholds, Σᵢ σᵢ(uᵢᵀy)²: one number per representation.
+
+        With rows of length one, where σ₁ ≤ √n, it is at most √n·‖y‖².
+
+        >>> float(spectrum(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([3.0, 4.0])).area())
+        34.0
+        """
+        return _area(self)
+
 
 @numpy_too
 def unit_rows(phi: Float[Tensor, "n d"], *, constant: bool = False) -> Float[Tensor, "n e"]:
@@ -178,6 +188,11 @@ def _curve(spectrum: Spectrum, tau: Tensor | None) -> Curve:
         tau = torch.cat([sigma.new_zeros(1), positive])
     tau = check(tau, "tau", "t").to(sigma)
     return Curve(tau, _alignment(spectrum, tau))
+
+
+@numpy_too
+def _area(spectrum: Spectrum) -> Tensor:
+    return torch.tensordot(spectrum.sigma, spectrum.power, dims=1)
 
 
 @numpy_too

@@ -1,22 +1,27 @@
 """Linear models on fixed features: gradient descent from zero, on training and test data.
 
-For the squared loss a thousand steps cost one SVD; the logistic loss is iterated over the full batch.
+For the squared loss a thousand steps cost one SVD; the logistic loss is iterated over the full batch. Both
+take several step sizes at once, at little more than the cost of one, and keep the best.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from repalign._arrays import check, numpy_too, same_rows, working
 
+LOG2 = math.log(2)
+
 
 class Descent(NamedTuple):
-    """Learning curves at the asked steps: mean loss and error on both data sets, and ‖w‖."""
+    """Learning curves at the asked steps: mean loss and error on both data sets, ‖w‖, and the step size."""
 
     steps: Real[Tensor, " t"]
     train: Float[Tensor, " t"]
@@ -24,6 +29,7 @@ class Descent(NamedTuple):
     train_error: Float[Tensor, " t"]
     test_error: Float[Tensor, " t"]
     norm: Float[Tensor, " t"]
+    eta: float
 
 
 @numpy_too
@@ -33,34 +39,40 @@ def squared_descent(
     test_phi: Float[Tensor, "m d"],
     test_y: Real[Tensor, " m"],
     *,
-    eta: float,
+    eta: float | Sequence[float],
     steps: Real[Tensor, " t"],
 ) -> Descent:
     """Gradient descent on the mean squared error, in closed form (Imani prop. 1).
 
     The update is w ← w − (η/n) Φᵀ(Φw − y). ``train`` and ``test`` are mean squared errors, the errors
-    are shares of wrong signs (for ±1 labels).
+    are shares of wrong signs (for ±1 labels). Of several step sizes the one with the lowest training loss
+    at the last of ``steps`` is kept, as the papers choose.
 
     >>> x = torch.eye(3).double()
     >>> squared_descent(x, x[0], x, x[0], eta=1.5, steps=torch.tensor([0, 1])).train
     tensor([0.3333, 0.0833], dtype=torch.float64)
+    >>> squared_descent(x, x[0], x, x[0], eta=(0.1, 1.5, 10), steps=torch.tensor([0, 1])).eta
+    1.5
     """
     phi, y, test_phi, test_y = _checked(phi, y, test_phi, test_y)
-    a, b = working(phi), working(y)
+    a, b, test_a, test_b = (working(v) for v in (phi, y, test_phi, test_y))
     u, sigma, vh = torch.linalg.svd(a, full_matrices=False)
     t = torch.as_tensor(steps).to(a).reshape(-1)
     keep = sigma > max(a.shape) * torch.finfo(torch.float64).eps * sigma[0]
     u, sigma, vh = u[:, keep], sigma[keep], vh[keep]
-    x = eta * sigma.square() / len(a)
-    # 1 − (1 − x)^t without cancellation for small x; a step beyond 1 alternates in sign.
-    rate = torch.where(x < 1, torch.log1p(-x.clamp(max=1 - 1e-300)), torch.log((x - 1).clamp(min=1e-300)))
-    sign = torch.where((x > 1) & (t[:, None] % 2 == 1), -1.0, 1.0)
-    power = torch.exp(t[:, None] * rate)
-    learned = torch.where(x < 1, -torch.expm1(t[:, None] * rate), 1 - sign * power)
-    weights = learned * ((u.mT @ b) / sigma)  # in the basis of right singular vectors
-    fitted = weights @ (u * sigma).mT
-    predicted = weights @ (working(test_phi) @ vh.mT).mT
-    return _summary(t, fitted, b, predicted, working(test_y), weights.norm(dim=1), phi)
+    target = (u.mT @ b) / sigma  # the weights of least squares, in the basis of right singular vectors
+
+    def weights(eta: float, t: Tensor) -> Tensor:
+        return _learned(eta * sigma.square() / len(a), t) * target
+
+    etas = _several(eta)
+    ends = torch.cat([weights(one, t[-1:]) for one in etas])
+    chosen = etas[_lowest((ends @ (u * sigma).mT - b).square().mean(dim=1))]
+    w = weights(chosen, t)
+    fits = w @ (u * sigma).mT, w @ (test_a @ vh.mT).mT
+    losses = [(f - v).square().mean(dim=1) for f, v in zip(fits, (b, test_b), strict=True)]
+    errors = [_error(f, v) for f, v in zip(fits, (b, test_b), strict=True)]
+    return _curves(t, losses, errors, w, chosen, phi)
 
 
 @numpy_too
@@ -70,10 +82,12 @@ def logistic_descent(
     test_phi: Float[Tensor, "m d"],
     test_y: Real[Tensor, " m"],
     *,
-    eta: float,
+    eta: float | Sequence[float],
     steps: Real[Tensor, " t"],
 ) -> Descent:
     """Gradient descent on the mean logistic loss log(1 + exp(−f·y))/log 2, full batch, labels ±1.
+
+    Of several step sizes the best is kept, as in :func:`squared_descent`; one product per step serves all.
 
     >>> x = torch.eye(2).double()
     >>> y = torch.tensor([1.0, -1.0]).double()
@@ -85,30 +99,59 @@ def logistic_descent(
         raise ValueError(
             "labels of the logistic loss should be 1 and -1; see data.labels for how to make them."
         )
-    a, b, ta, tb = (working(v) for v in (phi, y, test_phi, test_y))
+    a, b, test_a, test_b = (working(v) for v in (phi, y, test_phi, test_y))
     t = torch.as_tensor(steps).long().reshape(-1)
     wanted = set(t.tolist())
-    log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
     signed = a * b[:, None]
-    w = torch.zeros(a.shape[1], dtype=a.dtype, device=a.device)
+    etas = _several(eta)
+    rates = torch.tensor(etas, dtype=a.dtype, device=a.device) / (len(a) * LOG2)
+    w = torch.zeros(a.shape[1], len(etas), dtype=a.dtype, device=a.device)
     kept: dict[int, Tensor] = {}
     for step in range(max(wanted) + 1):
         if step in wanted:
             kept[step] = w.clone()
-        w += (eta / (len(a) * log2)) * (signed.mT @ torch.sigmoid(-(signed @ w)))
-    weights = torch.stack([kept[step] for step in t.tolist()])
-    train, test = weights @ a.mT, weights @ ta.mT
-    loss = (torch.nn.functional.softplus(-f * v).mean(dim=1) / log2 for f, v in ((train, b), (test, tb)))
-    out = _summary(t.double(), train, b, test, tb, weights.norm(dim=1), phi)
-    return out._replace(**{k: v.to(phi) for k, v in zip(("train", "test"), loss, strict=True)})
+        w += rates * (signed.mT @ torch.sigmoid(-(signed @ w)))
+    last = kept[int(t[-1])]
+    chosen = _lowest(softplus(-(signed @ last)).mean(dim=0))
+    weights = torch.stack([kept[step][:, chosen] for step in t.tolist()])
+    fits = weights @ a.mT, weights @ test_a.mT
+    losses = [softplus(-f * v).mean(dim=1) / LOG2 for f, v in zip(fits, (b, test_b), strict=True)]
+    errors = [_error(f, v) for f, v in zip(fits, (b, test_b), strict=True)]
+    return _curves(t, losses, errors, weights, etas[chosen], phi)
 
 
-def best(curves: Sequence[Descent]) -> int:
-    """Index of the step size with the lowest final training loss, as the papers choose; NaN never wins."""
-    final = torch.stack([torch.as_tensor(c.train[-1]) for c in curves])
-    if not torch.isfinite(final).any():
+def _learned(x: Float[Tensor, " k"], t: Float[Tensor, " t"]) -> Float[Tensor, "t k"]:
+    """1 − (1 − x)^t without cancellation for small x; a step beyond 1 alternates in sign."""
+    rate = torch.where(x < 1, torch.log1p(-x.clamp(max=1 - 1e-300)), torch.log((x - 1).clamp(min=1e-300)))
+    sign = torch.where((x > 1) & (t[:, None] % 2 == 1), -1.0, 1.0)
+    power = t[:, None] * rate
+    return torch.where(x < 1, -torch.expm1(power), 1 - sign * torch.exp(power))
+
+
+def _several(eta: float | Sequence[float]) -> list[float]:
+    etas = [float(one) for one in eta] if isinstance(eta, Sequence) else [float(eta)]
+    if not etas or not all(0 < one < math.inf for one in etas):
+        raise ValueError(f"eta should be one positive step size or several, but is {eta!r}.")
+    return etas
+
+
+def _lowest(final: Float[Tensor, " e"]) -> int:
+    """Index of the step size with the lowest final training loss; what diverged never wins."""
+    if len(final) > 1 and not torch.isfinite(final).any():
         raise ValueError("no step size converged: try smaller ones.")
     return int(final.nan_to_num(nan=torch.inf).argmin())
+
+
+def _error(f: Float[Tensor, "t n"], v: Float[Tensor, " n"]) -> Float[Tensor, " t"]:
+    """Share of wrong signs."""
+    return (f.sign() != v.sign()).double().mean(dim=1)
+
+
+def _curves(
+    t: Tensor, losses: list[Tensor], errors: list[Tensor], weights: Tensor, eta: float, like: Tensor
+) -> Descent:
+    train, test, train_error, test_error = (part.to(like) for part in (*losses, *errors))
+    return Descent(t.to(like), train, test, train_error, test_error, weights.norm(dim=1).to(like), eta)
 
 
 def _checked(phi: Tensor, y: Tensor, test_phi: Tensor, test_y: Tensor) -> tuple[Tensor, ...]:
@@ -121,16 +164,3 @@ def _checked(phi: Tensor, y: Tensor, test_phi: Tensor, test_y: Tensor) -> tuple[
             f"phi and test_phi should have as many features, but have {phi.shape[1]} and {test_phi.shape[1]}."
         )
     return phi, y, test_phi, test_y
-
-
-def _summary(
-    t: Tensor, train: Tensor, y: Tensor, test: Tensor, test_y: Tensor, norm: Tensor, like: Tensor
-) -> Descent:
-    def loss(f: Tensor, v: Tensor) -> Tensor:
-        return (f - v).square().mean(dim=1)
-
-    def error(f: Tensor, v: Tensor) -> Tensor:
-        return (f.sign() != v.sign()).double().mean(dim=1)
-
-    parts = (t, loss(train, y), loss(test, test_y), error(train, y), error(test, test_y), norm)
-    return Descent(*(part.to(like) for part in parts))
