@@ -1,4 +1,4 @@
-"""Training and linear descent against what one would write instead: ratios, in one run, same arrays."""
+"""Training and sweeps against what one would write instead: ratios, in one run, same arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from repalign import study
-from repalign.alignment import gd_loss, spectrum, unit_rows
 from repalign.train import fit, fit_many
 
 
@@ -68,24 +67,6 @@ def tensors_on_device() -> tuple[float, float]:
     return ratio(lambda: fit(mlp(), x, y, epochs=1), loader, 3)
 
 
-def closed_form(steps: int) -> tuple[float, float]:
-    """300 log-spaced points of a learning curve, n = 1000, d = 1024, float64."""
-    g = torch.Generator().manual_seed(0)
-    phi = unit_rows(torch.randn(1000, 1024, generator=g, dtype=torch.float64))
-    y = torch.randn(1000, generator=g, dtype=torch.float64)
-    wanted = torch.logspace(0, torch.tensor(float(steps)).log10().item(), 300).round().unique()
-    eta = 0.9 / float(torch.linalg.matrix_norm(phi, 2)) ** 2
-
-    def iterated() -> None:
-        w = torch.zeros(1024, dtype=torch.float64)
-        # A thousand steps stand for all of them: each costs the same.
-        for _ in range(1000):
-            w -= eta * (phi.mT @ (phi @ w - y))
-
-    ours, thousand = ratio(lambda: gd_loss(spectrum(phi, y), eta, wanted), iterated, 3)
-    return ours, thousand * steps / 1000
-
-
 def spin(seconds: float, seed: int) -> int:
     """A cell of a sweep: a fixed amount of CPU time."""
     end, count = time.process_time() + seconds, 0
@@ -112,13 +93,6 @@ ROWS = (
     ("sweep of 16 equal cells, two processes", "one core (2× is all there is)", sweep_efficiency, 1.7),
     ("16 MLPs of 3×32 as one batched model", "one by one", batched_ensemble, None),
     ("an epoch on tensors", "a DataLoader", tensors_on_device, None),
-    ("learning curve to step 10⁴, closed form", "iterated", lambda: closed_form(10**4), 10),
-    (
-        "learning curve to step 10⁶, closed form",
-        "iterated, from 1000",
-        lambda: closed_form(10**6),
-        1000,
-    ),
 )
 
 

@@ -14,6 +14,13 @@ settings.register_profile(
 settings.load_profile("repalign")
 
 
+def pytest_collection_modifyitems(items):
+    """With several processes, all tests of the built book go to one, which builds it once."""
+    for item in items:
+        if "book" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("book"))
+
+
 @pytest.fixture(autouse=True)
 def _own_directories(tmp_path, monkeypatch):
     """No test reads or writes the user's cache, or a store left by another run."""

@@ -126,8 +126,9 @@ def spectrum(
         # R of [Φ, y] holds the R of Φ and, beside it, y in the same rotated basis.
         r = torch.linalg.qr(torch.cat([a, b], dim=1), mode="r").R
         a, b = r[:d, :d], r[:, d:]
-    else:
-        # Φ = Rᵀ Qᵀ has the left singular vectors of Rᵀ, and y needs no rotation.
+    elif d > 1.2 * n:
+        # Φ = Rᵀ Qᵀ has the left singular vectors of Rᵀ, and y needs no rotation. For a Φ that is hardly
+        # wider than tall the factor would cost what it saves.
         a = torch.linalg.qr(a.mT, mode="r").R.mT
     return _decompose(Reduced(a, b, n, phi, y.shape[1:]), top)
 

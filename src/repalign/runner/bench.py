@@ -9,6 +9,7 @@ the other did not run, and ``why``) and the ``aim``, a ratio; ``memory`` is the 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 from repalign._files import write_json
 from repalign.runner.execute import commit
 from repalign.runner.pages import UserError
+from repalign.study import style
 from repalign.study.run import machine, versions
 
 
@@ -57,69 +59,111 @@ def newest(root: Path) -> dict[str, Any] | None:
 
 
 def page(root: Path) -> str:
-    """The book's tables of ratios, and the curves of cost, from the newest record."""
+    """The newest record for the book: the ratios as a figure, how the cost grows, then tables."""
     record = newest(root)
     if record is None:
         return "No benchmark has been recorded yet: `repalign bench`.\n"
-    text = f"Measured on {record['date']}: {record['machine']}, at commit {record['commit']}.\n"
-    columns = ("work", "against", "ours", "theirs", "ratio", "aim", "× bound")
-    head = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
-    for name, report in record["benchmarks"].items():
-        if not report["rows"]:
-            continue
-        rows = "".join(map(_row, report["rows"]))
-        text += f"\n## {name.removeprefix('bench_').replace('_', ' ').capitalize()}\n\n"
-        text += f'<table class="ra-table">{head}{rows}</table>\n'
-    return text + _curves([c for r in record["benchmarks"].values() for c in r.get("curves", [])])
+    reports = dict(sorted(record["benchmarks"].items()))
+    text = f"Measured on {record['date']}: {record['machine']}, at commit {record['commit']}.\n\n"
+    text += _ratios([row for report in reports.values() for row in report["rows"]])
+    text += _curves([curve for report in reports.values() for curve in report.get("curves", [])])
+    for name, report in reports.items():
+        if report["rows"]:
+            title = name.removeprefix("bench_").replace("_", " ").capitalize()
+            text += f"\n## {title}\n\n{_table(report['rows'])}\n"
+    return text
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    """Rows under the work they have in common."""
+    columns = ("against", "ours", "theirs", "ratio", "aim", "× bound")
+    text = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
+    for work, group in itertools.groupby(rows, key=lambda row: row["work"]):
+        text += f'<tr><th colspan="{len(columns)}">{work}</th></tr>' + "".join(map(_row, group))
+    return f'<table class="ra-table ra-costs">{text}</table>'
 
 
 def _row(row: dict[str, Any]) -> str:
     theirs, memory, bound = row.get("theirs"), row.get("memory"), row.get("times_bound")
-    ratio = f"{theirs / row['ours']:.3g}×" if theirs else row.get("why", "not installed")
+    ratio = f"{_short(theirs / row['ours'])}×" if theirs else row.get("why", "not installed")
     aim = f"{row['aim']:g}×" if row.get("aim") else "–"
     if memory:
-        ratio += f", memory 1/{memory['theirs'] / memory['ours']:.0f}"
+        share = memory["theirs"] / memory["ours"]
+        ratio += f", memory 1/{share:.0f}" if share >= 1.5 else f", memory {1 / share:.1f}×"
         aim += f", memory 1/{memory['aim']:g}" if memory.get("aim") else ""
-    cells = [row["work"], row["against"], _seconds(row["ours"]), _seconds(theirs), ratio, aim]
+    cells = [row["against"], _seconds(row["ours"]), _seconds(theirs), ratio, aim]
     cells.append(f"{bound:.2g}" if bound else "–")
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _seconds(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+    return f"{_short(value)} s" if value >= 1 else f"{1000 * value:.3g} ms"
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    style.use()
+    return plt
+
+
+def _ratios(rows: list[dict[str, Any]]) -> str:
+    """Every ratio on a logarithmic axis, a tick at its aim; works one below the other."""
+    rows = [row for row in rows if row.get("theirs")]
+    if not rows:
+        return ""
+    labels: list[tuple[str, dict[str, Any] | None]] = []
+    for work, group in itertools.groupby(rows, key=lambda row: row["work"]):
+        labels += [(work, None), *((row["against"], row) for row in group)]
+    fig, ax = _pyplot().subplots(figsize=(7.6, 0.21 * len(labels) + 0.7))
+    for y, (label, row) in enumerate(labels):
+        if row is None:
+            ax.text(0, y, label, transform=ax.get_yaxis_transform(), size=8, weight="bold", va="center")
+            continue
+        ratio, aim = row["theirs"] / row["ours"], row.get("aim")
+        ax.plot([1, ratio], [y, y], color=style.PALETTE[0], lw=1)
+        ax.plot(ratio, y, "o", color=style.PALETTE[0], ms=5)
+        if aim:
+            ax.plot(aim, y, "|", color=style.PALETTE[1], ms=9, mew=2)
+    ax.set(xscale="log", xlabel="times faster", xlim=(0.9, None), ylim=(len(labels) - 0.4, -0.8))
+    ax.set_yticks(range(len(labels)), [label if row else "" for label, row in labels], size=8)
+    ax.tick_params(axis="y", length=0)
+    caption = (
+        "How many times faster than each alternative, on a logarithmic axis. Blue dots: measured; orange "
+        "ticks: what we set out to reach."
+    )
+    return style.framed(style.drawn(fig, "ratios", caption), "ratios", caption) + "\n"
 
 
 def _curves(curves: list[dict[str, Any]]) -> str:
     """Cost against size on logarithmic axes, a panel for each size that varies."""
     if not curves:
         return ""
-    import io
-
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    import matplotlib.pyplot as plt
-
-    from repalign.study import style
-
-    style.use()
     kinds = sorted({curve["against"] for curve in curves})
-    columns = min(2, len(kinds))
-    rows = math.ceil(len(kinds) / columns)
-    fig, axes = plt.subplots(rows, columns, figsize=(7.6, 2.9 * rows), squeeze=False)
+    rows = math.ceil(len(kinds) / 2)
+    fig, axes = _pyplot().subplots(rows, 2, figsize=(7.6, 3.1 * rows), squeeze=False)
     for ax, kind in zip(axes.flat, kinds, strict=False):
-        for curve in (c for c in curves if c["against"] == kind):
+        shown = [curve for curve in curves if curve["against"] == kind]
+        for curve in shown:
             label = f"{curve['work']}: {curve['exponent']:.2f}"
             ax.loglog(curve["sizes"], curve["seconds"], "o-", ms=4, label=label)
+        low, high = ax.get_ylim()
+        # Room above the curves for their names.
+        ax.set_ylim(low, high * (high / low) ** (0.11 * (len(shown) + 1)))
         ax.set(xlabel=kind, ylabel="seconds")
-        ax.legend(fontsize="x-small", title="exponent", title_fontsize="x-small")
+        ax.minorticks_off()
+        ax.legend(loc="upper left", fontsize="x-small")
     for ax in axes.flat[len(kinds) :]:
         ax.axis("off")
-    buffer = io.StringIO()
-    fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    plt.close(fig)
-    caption = "Cost against size on logarithmic axes, with the slope of the larger half."
-    svg = style.framed(style.tidy_svg(buffer.getvalue(), caption), "scaling", caption)
-    return f"\n## How the cost grows\n\n{svg}\n"
+    caption = "Cost against size on logarithmic axes; behind each name the slope of the larger half."
+    figure = style.framed(style.drawn(fig, "scaling", caption), "scaling", caption)
+    return f"\n## How the cost grows\n\n{figure}\n"

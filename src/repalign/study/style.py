@@ -69,6 +69,13 @@ def show(figure: Figure, id: str, caption: str) -> None:
     ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colours, so one file serves
     light and dark. The caption says what to see; it is also what a screen reader hears.
     """
+    svg = drawn(figure, id, caption)
+    write_text(output_directory() / "figures" / f"{id}.svg", svg)
+    display_html(framed(svg, id, caption), f"{id}: {caption}", {"figure": id, "caption": caption})
+
+
+def drawn(figure: Figure, id: str, caption: str) -> str:
+    """The figure as SVG without prolog and metadata, with ink that follows the text colour; closes it."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
@@ -77,17 +84,11 @@ def show(figure: Figure, id: str, caption: str) -> None:
     with mpl.rc_context({"svg.hashsalt": id}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
-    svg = tidy_svg(buffer.getvalue(), caption)
-    write_text(output_directory() / "figures" / f"{id}.svg", svg)
-    display_html(framed(svg, id, caption), f"{id}: {caption}", {"figure": id, "caption": caption})
-
-
-def tidy_svg(svg: str, title: str) -> str:
-    """matplotlib's SVG without prolog and metadata, with ink that follows the text colour."""
+    svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = svg.replace(_INK, "currentColor")
-    label = html.escape(title, quote=True)
+    label = html.escape(caption, quote=True)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
