@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+import repalign
 from repalign import data, study
+from repalign._files import package_digest
+from repalign.alignment import spectrum
 from repalign.study import store, style
 from repalign.study.claims import FIELDS, ClaimError, card, read
 
@@ -207,14 +211,56 @@ def test_a_result_is_computed_once_and_comes_back_as_it_was(calls):
     assert calls() == 2
 
 
-def test_the_key_follows_source_globals_data_and_package(calls, monkeypatch):
+def uses_alignment():
+    return float(spectrum(torch.eye(2), torch.ones(2)).area())
+
+
+def uses_kernels():
+    return float(repalign.kernels.cka(torch.eye(4), torch.eye(4)))
+
+
+def uses_nothing():
+    return float(torch.ones(2).sum())
+
+
+def imports_inside():
+    from repalign.alignment import spectrum as inside
+
+    return inside
+
+
+@pytest.mark.parametrize(
+    "fn, edited",
+    [
+        (uses_alignment, {"alignment.py": True, "_arrays.py": True, "kernels.py": False, "cli.py": False}),
+        (imports_inside, {"alignment.py": True, "_arrays.py": True, "data/sets.py": False}),
+        (uses_kernels, {"alignment.py": True, "cli.py": True}),  # by the package: all of it counts
+        (uses_nothing, {"alignment.py": False, "_arrays.py": False}),
+    ],
+)
+def test_the_key_follows_only_the_modules_in_use(fn, edited, tmp_path, monkeypatch):
+    """Whoever edits one measure keeps what the others computed."""
+    copy = tmp_path / "repalign"
+    shutil.copytree(Path(repalign.__file__).parent, copy)
+    monkeypatch.setattr(repalign, "__file__", str(copy / "__init__.py"))
+
+    def mark():
+        package_digest.cache_clear()
+        return store.key(fn, {})
+
+    for file, changes in edited.items():
+        before = mark()
+        with (copy / file).open("a") as f:
+            f.write("# edited\n")
+        assert (mark() != before) == changes, file
+    package_digest.cache_clear()
+
+
+def test_the_key_follows_source_globals_and_data(calls, monkeypatch):
     study.cached(work, dict(n=3))
     monkeypatch.setitem(globals(), "SCALE", 3)
     study.cached(work, dict(n=3))
     assert calls() == 2
-    monkeypatch.setattr(store, "package_digest", lambda: "another version")
-    study.cached(work, dict(n=3))
-    assert calls() == 3
 
     def on_data(d, k):
         return float(d.x.sum()) + k

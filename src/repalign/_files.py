@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import hashlib
 import json
@@ -76,8 +77,44 @@ def digest(*parts: str | bytes) -> str:
 
 
 @cache
-def package_digest() -> str:
-    """Fingerprint of the package's own source: a result depends on the code that made it."""
+def package_digest(*modules: str) -> str:
+    """Fingerprint of some modules of the package and of all they import, or of the whole package.
+
+    ``modules`` are names just below the package, such as ``alignment`` or ``models``. A result depends on
+    the code that made it, and on no other: who edits one module should not lose what others computed.
+    """
     root = Path(repalign.__file__).parent
-    files = sorted(root.rglob("*.py"))
+    wanted, waiting = set[str](), list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            waiting += [n for f in _sources(root, name) for n in imported(f.read_text(encoding="utf-8"))]
+    files = (
+        [f for name in sorted(wanted) for f in _sources(root, name)]
+        if modules
+        else sorted(root.rglob("*.py"))
+    )
     return digest(*(part for f in files for part in (f.relative_to(root).as_posix(), f.read_bytes())))
+
+
+def _sources(root: Path, name: str) -> list[Path]:
+    """The files of a module, or of all modules in a package."""
+    if (root / name).is_dir():
+        return sorted((root / name).rglob("*.py"))
+    if not (root / f"{name}.py").is_file():
+        raise ValueError(f"repalign has no module {name}.")
+    return [root / f"{name}.py"]
+
+
+def imported(source: str) -> set[str]:
+    """The modules just below the package that ``source`` imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "repalign":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("repalign."):
+            names.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("repalign.")}
+    return names - {"__version__"}

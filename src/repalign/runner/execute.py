@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from repalign._files import digest, package_digest, replace_directory, write_json
+from repalign._files import digest, imported, package_digest, replace_directory, write_json
 from repalign.runner import one
 from repalign.runner.pages import Page, UserError
 from repalign.study.run import versions
@@ -54,8 +54,16 @@ def job(root: Path, page: Page, parameters: dict[str, Any]) -> Job:
     place = root / "build" / parameters["profile"] / page.name
     # Read once: what is executed is what the key names, also when somebody edits the file meanwhile.
     source = page.source.read_text(encoding="utf-8")
-    key = digest(source, json.dumps((parameters, versions(), package_digest()), sort_keys=True))
+    key = digest(source, json.dumps((parameters, versions(), _code(source)), sort_keys=True))
     return Job(page, parameters, place.with_suffix(".ipynb"), place, source, key)
+
+
+def _code(source: str) -> str:
+    """Fingerprint of the parts of the package that a page uses."""
+    try:
+        return package_digest("runner", *sorted(imported(source)))
+    except (SyntaxError, ValueError):  # the page will say what is wrong with it when it runs
+        return package_digest()
 
 
 def unchanged(job: Job) -> bool:

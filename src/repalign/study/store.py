@@ -22,9 +22,10 @@ def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) ->
     """``fn(**config)``, or what it returned last time.
 
     The key is made of the source of ``fn`` and of the functions beside it that it calls, ``config``,
-    the fingerprint of ``data`` (a data set, or several) and the package's source: change one and it
-    runs again. When ``data`` is given it is passed on as ``fn(data, **config)``. Results are numbers,
-    strings, arrays, tensors, and tuples, lists and dicts of them.
+    the fingerprint of ``data`` (a data set, or several) and the source of the package's modules that
+    they use: change one and it runs again. When ``data`` is given it is passed on as
+    ``fn(data, **config)``. Results are numbers, strings, arrays, tensors, and tuples, lists and dicts of
+    them.
     """
     mark = key(fn, config, data)
     path = _path(fn, mark)
@@ -43,7 +44,20 @@ def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) ->
 
 def key(fn: Callable[..., Any], config: dict[str, Any], data: Any = None) -> str:
     """Everything that the result depends on, as a short fingerprint."""
-    return digest(source(fn), _canonical(config), _fingerprint(data), package_digest())
+    seen: dict[str, str] = {}
+    modules: set[str] = set()
+    _collect(fn, seen, modules)
+    for part in data if isinstance(data, (list, tuple)) else [data]:
+        _note(type(part).__module__, modules)
+    package = "" if not modules else package_digest() if "" in modules else package_digest(*sorted(modules))
+    return digest(json.dumps(seen, sort_keys=True), _canonical(config), _fingerprint(data), package)
+
+
+def _note(module: str, modules: set[str]) -> None:
+    """Add the part of the package that ``module`` belongs to; the package itself is all of it, ``""``."""
+    package, _, rest = module.partition(".")
+    if package == "repalign":
+        modules.add(rest.split(".")[0])
 
 
 def has(fn: Callable[..., Any], key: str) -> bool:
@@ -60,14 +74,11 @@ def directory() -> Path:
     return cache_root() / "store"
 
 
-def source(fn: Callable[..., Any]) -> str:
-    """The source of ``fn`` and, by name, of what it uses from the notebook or module it stands in."""
-    seen: dict[str, str] = {}
-    _collect(fn, seen)
-    return json.dumps(seen, sort_keys=True)
+def _collect(fn: Callable[..., Any], seen: dict[str, str], modules: set[str]) -> None:
+    """By name, the source of ``fn`` and of what it uses from the notebook or module it stands in.
 
-
-def _collect(fn: Callable[..., Any], seen: dict[str, str]) -> None:
+    ``modules`` gets the parts of the package that they use.
+    """
     if not isinstance(fn, FunctionType):
         raise TypeError(
             f"only plain functions can be cached, but got {type(fn).__name__}: define one with def."
@@ -81,11 +92,18 @@ def _collect(fn: Callable[..., Any], seen: dict[str, str]) -> None:
         raise ValueError(
             f"the source of {fn.__name__} cannot be read: define it in a file or a cell."
         ) from error
+    _note(fn.__module__, modules)
     for name in sorted(_names(fn.__code__)):
+        if name not in fn.__globals__:
+            _note(name, modules)  # imported inside the function
         value = fn.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            _note(value.__name__, modules)
+        elif callable(value):
+            _note(getattr(value, "__module__", None) or "", modules)
         if isinstance(value, FunctionType) and value.__module__ == fn.__module__:
             if value.__qualname__ not in seen:
-                _collect(value, seen)
+                _collect(value, seen, modules)
         elif isinstance(value, (bool, int, float, str, bytes, tuple, list, dict, set, type(None))):
             if name in fn.__globals__:
                 seen[f"global {name}"] = repr(value)
