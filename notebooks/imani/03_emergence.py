@@ -84,7 +84,7 @@ s = study.settings(
     ),
     laptop=dict(
         mnist_n=1000, depth=3, mnist_epochs=60, batch=64,
-        n=1000, units=1024, epochs=60, passes=2, runs=3,
+        n=500, units=512, epochs=60, passes=2, runs=3,
     ),
     desktop=dict(
         mnist_n=3000, depth=3, mnist_epochs=120, batch=64,
