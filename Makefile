@@ -31,7 +31,7 @@ book: $(READY)  ## run what has changed and render _build/html
 	@$(BIN)/repalign book --profile $(PROFILE)
 
 test: check  ## check, unit and property tests, every notebook at smoke, the built book in a browser
-	@$(BIN)/python -m pytest -n auto --dist loadgroup
+	@$(BIN)/python -m pytest -n auto
 
 check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of outputs
 	@$(BIN)/ruff check -q src tests benchmarks notebooks
