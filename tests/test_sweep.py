@@ -45,6 +45,29 @@ def test_results_come_in_order_from_several_processes():
     assert values(study.sweep(cell, grid(count=3), jobs=1)) == values(found)[:3]
 
 
+def test_a_cell_of_a_notebook_may_have_an_attribute_named_like_a_part_of_torch(tmp_path):
+    """Functions of a notebook travel by value, with the modules that their names seem to mean."""
+    script = tmp_path / "page.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            from types import SimpleNamespace
+            import torch
+            from repalign import study
+
+            def cell(k):
+                part = SimpleNamespace(classes=2, ops=torch.tensor(3))
+                return part.classes * int(part.ops) + k
+
+            if __name__ == "__main__":
+                print(study.sweep(cell, [dict(k=0), dict(k=1)], jobs=2))
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[6, 7]", done.stderr
+
+
 def test_finished_cells_do_not_run_again(tmp_path):
     log = tmp_path / "log"
     study.sweep(cell, grid(log, 3), jobs=2)

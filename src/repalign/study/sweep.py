@@ -5,11 +5,14 @@ Every finished cell is in the store at once, so a sweep that was killed goes on 
 
 from __future__ import annotations
 
+import copyreg
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 from repalign.study import store
@@ -56,6 +59,7 @@ def sweep(
     failed: list[tuple[dict[str, Any], str]] = []
     bar = _Bar(len(configs), len(configs) - len(todo))
     if todo:
+        _send_modules_by_name()
         cells = [(i, fn, configs[i], keys[i], data) for i in todo]
         run = _on_dask(cells, dask, retries) if dask else _here(cells, min(jobs, len(todo)), retries)
         for i, error, result in run:
@@ -90,6 +94,21 @@ def _compute_and_keep(
         except Exception:
             error = traceback.format_exc()
     return index, error, None
+
+
+def _send_modules_by_name() -> None:
+    """Let a cell of a notebook have an attribute ``classes`` or ``ops`` beside torch.
+
+    cloudpickle then takes torch.classes or torch.ops for a part of torch that the cell uses and sends it
+    along. Both are objects in the place of a module, which it cannot pickle.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.") and isinstance(module, ModuleType) and type(module) is not ModuleType:
+            copyreg.pickle(type(module), _name_of)
+
+
+def _name_of(module: ModuleType) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+    return import_module, (module.__name__,)
 
 
 def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Cell]:
