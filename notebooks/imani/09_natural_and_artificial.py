@@ -447,9 +447,9 @@ gain = {
     kind: np.stack([balanced(r["area"], r["kind"]) for r in runs[kind]])
     for kind in NETWORKS
 }
+print("difference of areas by layer, in % of the largest possible")
 for kind, value in gain.items():
-    print(f"{TITLES[kind]}: difference of areas by layer", end=" ")
-    print((100 * value.mean(0)).round(2), "% of the largest possible")
+    print(f"{TITLES[kind]}:", (100 * value.mean(0)).round(2))
 
 # %% tags=["hide-input"]
 stands = (
@@ -718,11 +718,10 @@ for kind in NETWORKS:
         )
 
 # %% [markdown]
-# `imani.fig21` asks for more than half of the tasks in every layer. Natural
-# tasks outnumber artificial ones, and telling two animals apart is what two
-# small sources teach least: where a network has hardly learned its
-# sources, about half of these tasks fall on either side by chance. The claim
-# on the means weighs both kinds alike and is not decided by them.
+# `imani.fig21` asks for more than half of the tasks in every layer, and
+# natural tasks outnumber artificial ones. Where a network has hardly learned
+# its sources, single tasks fall on either side by chance. The claims on
+# the means weigh both kinds alike.
 
 # %% [markdown]
 # ## Try it
