@@ -16,7 +16,7 @@ import torch
 
 import repalign
 from repalign import data, study
-from repalign._files import package_digest
+from repalign._files import imported, package_digest
 from repalign.alignment import spectrum
 from repalign.study import store, style
 from repalign.study.claims import FIELDS, ClaimError, card, read
@@ -209,6 +209,20 @@ def test_a_result_is_computed_once_and_comes_back_as_it_was(calls):
     assert again[3] == [(1, "s", None, True)]
     study.cached(work, dict(n=3, scale=2.0))
     assert calls() == 2
+
+
+def test_what_a_page_imports():
+    page = """
+from repalign import data, device as devices
+from repalign.study import style
+import numpy, repalign.kernels
+def later():
+    from repalign.models.mlp import MLP
+"""
+    assert imported(page) == {"data", "device", "study", "kernels", "models"}
+    assert imported("import repalign as ra") == {""}
+    assert imported("import repalignment") == set()
+    assert package_digest("alignment") != package_digest("kernels") != package_digest() == package_digest("")
 
 
 def uses_alignment():

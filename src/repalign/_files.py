@@ -78,23 +78,24 @@ def digest(*parts: str | bytes) -> str:
 
 @cache
 def package_digest(*modules: str) -> str:
-    """Fingerprint of some modules of the package and of all they import, or of the whole package.
+    """Fingerprint of some modules of the package and of all they import.
 
-    ``modules`` are names just below the package, such as ``alignment`` or ``models``. A result depends on
-    the code that made it, and on no other: who edits one module should not lose what others computed.
+    ``modules`` are names just below the package, such as ``alignment`` or ``models``; none, or ``""``, is
+    the whole package. A result depends on the code that made it, and on no other: who edits one module
+    should not lose what others computed.
     """
     root = Path(repalign.__file__).parent
-    wanted, waiting = set[str](), list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name not in wanted:
+    if not modules or "" in modules:
+        files = sorted(root.rglob("*.py"))
+    else:
+        wanted, waiting = set[str](), set(modules)
+        while waiting:
+            name = waiting.pop()
             wanted.add(name)
-            waiting += [n for f in _sources(root, name) for n in imported(f.read_text(encoding="utf-8"))]
-    files = (
-        [f for name in sorted(wanted) for f in _sources(root, name)]
-        if modules
-        else sorted(root.rglob("*.py"))
-    )
+            found = [imported(f.read_text(encoding="utf-8")) for f in _sources(root, name)]
+            # The package's own files import it by its bare name for nothing but where it is.
+            waiting |= set().union(*found) - wanted - {""}
+        files = [f for name in sorted(wanted) for f in _sources(root, name)]
     return digest(*(part for f in files for part in (f.relative_to(root).as_posix(), f.read_bytes())))
 
 
@@ -108,7 +109,7 @@ def _sources(root: Path, name: str) -> list[Path]:
 
 
 def imported(source: str) -> set[str]:
-    """The modules just below the package that ``source`` imports, anywhere in it."""
+    """The modules just below the package that ``source`` imports anywhere; ``""`` for the package itself."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == "repalign":
@@ -116,5 +117,6 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("repalign."):
             names.add(str(node.module).split(".")[1])
         elif isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("repalign.")}
+            parts = [alias.name.partition(".") for alias in node.names]
+            names |= {rest.split(".")[0] for package, _, rest in parts if package == "repalign"}
     return names - {"__version__"}

@@ -49,7 +49,7 @@ def key(fn: Callable[..., Any], config: dict[str, Any], data: Any = None) -> str
     _collect(fn, seen, modules)
     for part in data if isinstance(data, (list, tuple)) else [data]:
         _note(type(part).__module__, modules)
-    package = "" if not modules else package_digest() if "" in modules else package_digest(*sorted(modules))
+    package = package_digest(*sorted(modules)) if modules else ""
     return digest(json.dumps(seen, sort_keys=True), _canonical(config), _fingerprint(data), package)
 
 
