@@ -51,8 +51,8 @@ def row(**changed):
 
 def page(root, rows, curves=()):
     (root / "records" / "bench").mkdir(parents=True)
-    record = {"date": "2026-01-01", "machine": "a machine", "commit": "abc"}
-    record["benchmarks"] = {"bench_sorts": {"rows": rows, "curves": list(curves)}}
+    record = {"date": "2026-01-01", "machine": "a machine"}
+    record["benchmarks"] = {"bench_sorts": {"rows": rows, "curves": list(curves), "commit": "abc"}}
     (root / "records" / "bench" / "2026-01-01.json").write_text(json.dumps(record))
     return bench.page(root)
 
@@ -64,6 +64,7 @@ def test_the_page_shows_ratio_aim_bound_and_memory(tmp_path):
     assert "<td>another</td><td>500 ms</td><td>750 ms</td><td>1.5×</td><td>2×</td><td>–</td>" in text
     assert text.count(">sorting</th>") == 1
     assert 'data-figure="ratios"' in text
+    assert "At commit abc." in text
 
 
 def test_what_did_not_run_says_why(tmp_path):

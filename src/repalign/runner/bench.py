@@ -46,8 +46,10 @@ def run(root: Path, names: list[str]) -> Path:
             done = subprocess.run([sys.executable, str(script), str(target)], cwd=root, check=False)
             if done.returncode or not target.is_file():
                 raise UserError(f"{script.name} failed; the numbers of the others are kept in {place}.")
-            kept[script.stem] = json.loads(target.read_text(encoding="utf-8"))
-        about = {"machine": machine(), "versions": versions(), "commit": commit(root)}
+            report = json.loads(target.read_text(encoding="utf-8"))
+        # A day's record may hold parts measured at different commits: each says its own.
+        kept[script.stem] = {**report, "commit": commit(root)}
+        about = {"machine": machine(), "versions": versions()}
         write_json(place, {"date": place.stem, **about, "benchmarks": kept})
     return place
 
@@ -64,13 +66,13 @@ def page(root: Path) -> str:
     if record is None:
         return "No benchmark has been recorded yet: `repalign bench`.\n"
     reports = dict(sorted(record["benchmarks"].items()))
-    text = f"Measured on {record['date']}: {record['machine']}, at commit {record['commit']}.\n\n"
+    text = f"Measured on {record['date']}: {record['machine']}.\n\n"
     text += _ratios([row for report in reports.values() for row in report["rows"]])
     text += _curves([curve for report in reports.values() for curve in report.get("curves", [])])
     for name, report in reports.items():
         if report["rows"]:
             title = name.removeprefix("bench_").replace("_", " ").capitalize()
-            text += f"\n## {title}\n\n{_table(report['rows'])}\n"
+            text += f"\n## {title}\n\nAt commit {report['commit']}.\n\n{_table(report['rows'])}\n"
     return text
 
 
