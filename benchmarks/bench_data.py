@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from timing import machine, write
+from timing import machine, memory_now, write
 
 N = 10_000
 LIMITS = {"cifar10 float32": (0.3, 3.0), "cifar10 uint8": (0.3, 3.0), "mnist float32": (0.1, 3.0)}
@@ -73,22 +73,12 @@ def case(name: str, dtype: str, method: str) -> None:
     torchvision()
     torch.set_num_threads(1)
     data.load(name, n=10)
-    before = _memory("VmRSS")
+    before = memory_now("VmRSS")
     begin = time.process_time()
     seconds, size = METHODS[method](name, dtype)
     busy = time.process_time() - begin
-    memory = _memory("VmHWM") - before
+    memory = memory_now("VmHWM") - before
     print(json.dumps({"seconds": seconds, "busy": busy, "bytes": size, "memory": memory}))
-
-
-def _memory(field: str) -> int:
-    """Resident memory now (VmRSS) or at its peak (VmHWM), in bytes; 0 where the system does not say."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-    except OSError:
-        return 0
-    return int(lines[field].split()[0]) * 1024
 
 
 def main(report: str | None = None) -> None:

@@ -12,7 +12,6 @@ compared with ours first.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import exponent, write
+from timing import exponent, machine, memory_now, write
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
@@ -263,15 +262,9 @@ def child(name: str, what: str, n: int) -> None:
     small()  # thread pools, lazily loaded libraries
     call = contender(name, what, n)
     assert not isinstance(call, str)
-    before = status("VmRSS")
+    before = memory_now("VmRSS")
     seconds = timed(call)[0]
-    print(seconds, max(status("VmHWM") - before, 1))
-
-
-def status(key: str) -> int:
-    """Bytes, as Linux keeps them; getrusage would start a child at its parent's peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+    print(seconds, max(memory_now("VmHWM") - before, 1))
 
 
 def measure(what: str, repeats: int) -> list[dict[str, Any]]:
@@ -429,13 +422,12 @@ def main(arguments: list[str] | None = None) -> None:
     if options.neural_tangents:
         PYTHON["neural-tangents"] = options.neural_tangents
     wanted = options.only or [*CASES, "large", "scaling"]
-    machine = {"cores": torch.get_num_threads(), "python": platform.python_version()}
-    machine |= {"torch": torch.__version__, "processor": platform.machine(), "clock": options.clock}
+    about = machine() | {"clock": options.clock}
     rows = [row for what in CASES if what in wanted for row in measure(what, options.repeats)]
     rows += large_alignment() if "large" in wanted else []
     curves = scaling(options.repeats) if "scaling" in wanted else []
     speeds = [row["bound_gflops"] for row in rows if "bound_gflops" in row]
-    print(f"\n{machine['cores']} threads, torch {machine['torch']}", end="")
+    print(f"\n{about['threads']} threads, torch {about['torch']}", end="")
     print(f", matrix product {statistics.median(speeds):.0f} GFLOP/s" if speeds else "")
     show(rows)
     for curve in curves:
@@ -445,7 +437,7 @@ def main(arguments: list[str] | None = None) -> None:
     curves = [
         {**curve, "work": f"layer_kernels, {curve['case']}", "against": curve["axis"]} for curve in curves
     ]
-    write(options.report, {"machine": machine, "rows": pairs_of(rows), "curves": curves})
+    write(options.report, {"machine": about, "rows": pairs_of(rows), "curves": curves})
     return None
 
 

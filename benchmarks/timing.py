@@ -50,6 +50,19 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
     return float(np.polyfit(np.log(sizes[half:]), np.log(seconds[half:]), 1)[0])
 
 
+def memory_now(field: str) -> int:
+    """Resident memory now (VmRSS) or at its peak (VmHWM), in bytes; 0 where the system does not say.
+
+    As Linux keeps them: getrusage would start a child at its parent's peak.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+    except OSError:
+        return 0
+    return int(lines[field].split()[0]) * 1024
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     return {
