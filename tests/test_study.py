@@ -213,13 +213,14 @@ def test_a_result_is_computed_once_and_comes_back_as_it_was(calls):
 
 def test_what_a_page_imports():
     page = """
-from repalign import data, device as devices
+from repalign import data
+from repalign.machine import devices
 from repalign.study import style
 import numpy, repalign.kernels
 def later():
     from repalign.models.mlp import MLP
 """
-    assert imported(page) == {"data", "device", "study", "kernels", "models"}
+    assert imported(page) == {"data", "machine", "study", "kernels", "models"}
     assert imported("import repalign as ra") == {""}
     assert imported("import repalignment") == set()
     assert package_digest("alignment") != package_digest("kernels") != package_digest() == package_digest("")

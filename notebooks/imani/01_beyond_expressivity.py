@@ -31,8 +31,8 @@ import numpy as np
 import torch
 
 from repalign import data, linear, representations, study
-from repalign import device as devices
 from repalign.alignment import spectrum, unit_rows
+from repalign.machine import devices
 from repalign.representations import KINDS as NAMES
 
 study.begin("imani/01_beyond_expressivity")

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from repalign import data, study
-from repalign import device as devices
 from repalign.alignment import alignment, spectrum, unit_rows
+from repalign.machine import devices
 
 study.begin("imani/02_alignment")
 

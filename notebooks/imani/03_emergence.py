@@ -34,9 +34,9 @@ import numpy as np
 import torch
 
 from repalign import data, features, models, representations, study, train
-from repalign import device as devices
 from repalign.alignment import Spectrum, spectrum, unit_rows
 from repalign.data import labels
+from repalign.machine import devices
 from repalign.representations import KINDS as NAMES
 
 study.begin("imani/03_emergence")

@@ -39,9 +39,9 @@ import numpy as np
 import torch
 
 from repalign import data, features, linear, models, study
-from repalign import device as devices
 from repalign.alignment import gd_loss, spectrum, unit_rows
 from repalign.data.networks import Preprocess
+from repalign.machine import devices
 
 study.begin("imani/08_pretrained_cnns")
 

@@ -39,8 +39,8 @@ import torch
 from torch.nn import functional
 
 from repalign import data, features, models, study, train
-from repalign import device as devices
 from repalign.alignment import spectrum, unit_rows
+from repalign.machine import devices
 from repalign.models import transfer
 
 study.begin("imani/10_negative_transfer")

@@ -236,7 +236,7 @@ def _known(profile: str) -> None:
 
 def _check_device(name: str) -> None:
     if name not in ("auto", "cpu"):  # torch is slow to import, and these two always work
-        from repalign.device import device
+        from repalign.machine.devices import device
 
         try:
             device(name)

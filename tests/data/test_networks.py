@@ -15,7 +15,7 @@ from made_files import sha256, tar_bytes
 from repalign import data
 from repalign.data import architectures as arch
 from repalign.data import cache, fetch, networks
-from repalign.vision import torchvision
+from repalign.machine.vision import torchvision
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from repalign import data
 from repalign.data import cache, fetch, sources
 from repalign.data.fetch import Web
 from repalign.data.sets import SETS
-from repalign.vision import torchvision
+from repalign.machine.vision import torchvision
 
 
 def write_folder(folder, digits, packed=False):

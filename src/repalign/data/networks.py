@@ -25,7 +25,7 @@ from repalign.data.archives import member
 from repalign.data.errors import DataError, UnavailableError
 from repalign.data.fetch import Package, Progress, Web, quiet
 from repalign.data.pickles import load_arrays
-from repalign.vision import torchvision
+from repalign.machine.vision import torchvision
 
 State = dict[str, Tensor]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
