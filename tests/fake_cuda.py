@@ -1,0 +1,259 @@
+"""A double of a CUDA device on a machine without one: the numbers are the CPU's, the rules are a GPU's.
+
+A tensor "on the GPU" is a :class:`CudaTensor` around an ordinary one. torch itself carries such an object
+through views, gradients, hooks, optimizers and the transforms of ``torch.func``, and hands every operation on
+it to ``__torch_dispatch__``, which raises where a GPU would: operands on both devices. torch's own code takes
+it for a tensor of the CPU; what Python sees (``.device``, ``device=``, ``.to``, ``.numpy()``, generators) is
+answered by a function mode.
+
+    with fake_cuda.installed():
+        x = torch.ones(3, device="cuda")
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map_only
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+INDICES = "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+aten = torch.ops.aten
+INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
+
+
+class CudaTensor(Tensor):
+    """``inside`` holds the numbers."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inside):
+        self = Tensor._make_wrapper_subclass(
+            cls, inside.shape, inside.stride(), inside.storage_offset(), dtype=inside.dtype, device=CPU
+        )
+        self.inside = inside
+        return self
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        _check_devices(func, args, kwargs)
+        given = {id(t.inside): t for t in tree_iter((args, kwargs)) if isinstance(t, cls)}
+        bare, named = tree_map_only(cls, lambda t: t.inside, (args, kwargs))
+        out = func(*bare, **named)
+        if func.overloadpacket is aten.copy_ and not isinstance(args[0], cls):
+            return args[0]
+        if torch.Tag.inplace_view in func.tags:
+            with no_dispatch():
+                func(*args, **kwargs)  # squeeze_ and its like: the shape of the outside as well
+        for t in given.values():
+            assert t.shape == t.inside.shape, f"this double cannot reshape in place, as {func} does"
+        # What was changed in place comes back as the very object that was given.
+        return tree_map_only(Tensor, lambda t: given[id(t)] if id(t) in given else cls(t), out)
+
+    def numpy(self, *args, **kwargs):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    __array__ = numpy
+
+    def tolist(self):
+        return self.inside.tolist()
+
+    def data_ptr(self):
+        return self.inside.data_ptr()
+
+    def __repr__(self):
+        return repr(self.inside)
+
+    def __format__(self, spec):
+        return format(self.inside, spec)
+
+    def __reduce_ex__(self, protocol):
+        return self.inside.__reduce_ex__(protocol)  # read again, it is on the CPU
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            memo[id(self)] = copy = CudaTensor(self.inside.clone()).requires_grad_(self.requires_grad)
+            copy.__dict__ |= {k: v for k, v in self.__dict__.items() if k != "inside"}  # is it a parameter?
+            copy.grad = None if self.grad is None else deepcopy(self.grad, memo)
+        return memo[id(self)]
+
+
+def _check_devices(func, args, kwargs):
+    """Raise what CUDA raises for operands on both devices."""
+    op = func.overloadpacket
+    if op is aten.copy_:
+        return
+    if op in INDEXED:
+        if not isinstance(args[0], CudaTensor):
+            raise RuntimeError(INDICES)
+        args = (args[0], *args[2:])  # a GPU's tensor may be indexed from the CPU
+    written = args[0] if func._schema.is_mutable and args else None
+    # A single number, in a tensor of no axes, may come from the CPU; not to be written, and not in a list.
+    single = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and not t.ndim]
+    free = {id(t) for t in single if not isinstance(t, CudaTensor) and t is not written}
+    free -= {id(kwargs.get("out"))}
+    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor) and id(t) not in free]
+    if len({isinstance(t, CudaTensor) for t in tensors}) > 1:
+        raise RuntimeError(TWO_DEVICES)
+
+
+class _Made(TorchDispatchMode):
+    """Within an operation on the GPU: what torch's own code makes from nothing is there as well."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # nothing is compiled here, and loading the compiler takes seconds
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is aten._efficientzerotensor.default:  # zeros without memory, which cannot be wrapped
+            func = aten.zeros.default
+        kwargs = kwargs or {}
+        if kwargs.get("device") is not None:  # asked for by a hook
+            kwargs = {**kwargs, "device": CPU}
+        out = func(*args, **kwargs)
+        if any(isinstance(a, Tensor) for a in tree_iter((args, kwargs))):
+            return out
+        return tree_map_only(Tensor, CudaTensor, out)
+
+
+class _Move(torch.autograd.Function):
+    """To the other device; the gradient takes the way back."""
+
+    @staticmethod
+    def forward(x, cuda):
+        return CudaTensor(x.detach().clone()) if cuda else x.inside.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.cuda = inputs[1]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return move(gradient, not ctx.cuda), None
+
+    @staticmethod
+    def vmap(info, in_dims, x, cuda):
+        return _Move.apply(x, cuda), in_dims[0]
+
+
+def on_cuda(t):
+    while functorch.is_functorch_wrapped_tensor(t):
+        t = functorch.get_unwrapped(t)
+    return isinstance(t, CudaTensor)
+
+
+def move(t, cuda):
+    return t if on_cuda(t) == cuda else _Move.apply(t, cuda)
+
+
+class _Mode(TorchFunctionMode):
+    """Whatever Python asks torch: devices go by the double, the rest goes to torch."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        here = any(on_cuda(t) for t in tree_iter((args, kwargs)) if isinstance(t, Tensor))
+        if func in ASKED:
+            return ASKED[func](here)
+        if func == Tensor.grad.__set__ and args[1] is not None and on_cuda(args[0]) != on_cuda(args[1]):
+            raise RuntimeError("attempting to assign a gradient on another device than its tensor's")
+        if func in READ and not isinstance(args[0], Tensor):  # a list of tensors is read number by number
+            here, args = False, tree_map_only(CudaTensor, lambda t: t.inside, args)
+        if func in (Tensor.cpu, Tensor.cuda):
+            func, args, kwargs = Tensor.to, (args[0], func.__name__), {}
+        wanted = None  # the device that is asked for, if any
+        if func is Tensor.to:
+            wanted, args, kwargs = _destination(args, kwargs)
+        elif kwargs.get("device") is not None:
+            wanted, kwargs["device"] = torch.device(kwargs["device"]).type, CPU
+        cuda = here if wanted is None else wanted == "cuda"
+        drawn = kwargs.get("generator")
+        if drawn is not None and drawn.device.type != ("cuda" if cuda else "cpu"):
+            raise RuntimeError(
+                f"Expected a '{'cuda' if cuda else 'cpu'}' device type for generator "
+                f"but found '{drawn.device.type}'"
+            )
+        leaf = cuda and wanted is not None and kwargs.pop("requires_grad", False)
+        with _Made() if here else ExitStack():
+            out = func(*args, **kwargs)
+        if wanted is None:
+            return out
+        out = tree_map_only(Tensor, lambda t: move(t, cuda), out)
+        return out.requires_grad_() if leaf else out
+
+
+def _destination(args, kwargs):
+    """The device type that ``.to(…)`` asks for, or None; and its arguments without it."""
+    x, *rest = args
+    target = rest.pop(0) if rest and not isinstance(rest[0], torch.dtype) else None
+    target = kwargs.pop("device", target)
+    if isinstance(target, Tensor):
+        return ("cuda" if on_cuda(target) else "cpu"), (x, target.dtype, *rest), kwargs
+    if target is None:
+        return None, (x, CPU, *rest), kwargs
+    return torch.device(target).type, (x, CPU, *rest), kwargs
+
+
+ASKED = {
+    Tensor.device.__get__: lambda here: CUDA if here else CPU,
+    Tensor.is_cuda.__get__: lambda here: here,
+    Tensor.is_cpu.__get__: lambda here: not here,
+    Tensor.get_device: lambda here: 0 if here else -1,
+}
+READ = {torch.tensor, torch.as_tensor}
+
+
+class _Generator(torch._C.Generator):
+    """A generator that can say that it is the GPU's."""
+
+    def __new__(cls, device="cpu"):
+        self = super().__new__(cls, device=CPU)
+        self._device = torch.device(device)
+        return self
+
+    @property
+    def device(self):
+        return self._device
+
+
+@contextmanager
+def installed():
+    """One CUDA device, as long as the block lasts."""
+    autocast = torch.autocast
+    answers = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: "a double",
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "default_generators": (_Generator("cuda"),),
+        "_lazy_init": lambda: None,
+        "_lazy_call": lambda call, **_: call(),
+    }
+    swap = torch.__future__.get_swap_module_params_on_conversion()
+    with ExitStack() as stack:
+        for name, answer in answers.items():
+            for module in (torch.cuda, torch.cuda.random):
+                if hasattr(module, name):
+                    stack.enter_context(patch.object(module, name, answer))
+        stack.enter_context(patch.object(torch, "Generator", _Generator))
+        on_cpu = lambda device_type, *a, **k: autocast("cpu", *a, **k)  # noqa: E731
+        stack.enter_context(patch.object(torch, "autocast", on_cpu))
+        # A module that is moved keeps its parameters as objects, as with a real GPU.
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
+        stack.enter_context(_Mode())
+        yield
