@@ -22,7 +22,7 @@ from torch._C import _functorch as functorch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
@@ -31,9 +31,20 @@ aten = torch.ops.aten
 INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 
 
+def tensors(args, kwargs):
+    """The tensors among the arguments, also in lists."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from (one for one in value if isinstance(one, Tensor))
+
+
 class CudaTensor(Tensor):
     """``inside`` holds the numbers."""
 
+    made = 0  # how many there have been
+    __module__ = "torch"  # where a tensor's type says that it is from
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
@@ -42,13 +53,14 @@ class CudaTensor(Tensor):
             cls, inside.shape, inside.stride(), inside.storage_offset(), dtype=inside.dtype, device=CPU
         )
         self.inside = inside
+        cls.made += 1
         return self
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         _check_devices(func, args, kwargs)
-        given = {id(t.inside): t for t in tree_iter((args, kwargs)) if isinstance(t, cls)}
+        given = {id(t.inside): t for t in tensors(args, kwargs) if isinstance(t, cls)}
         bare, named = tree_map_only(cls, lambda t: t.inside, (args, kwargs))
         out = func(*bare, **named)
         if func.overloadpacket is aten.copy_ and not isinstance(args[0], cls):
@@ -106,8 +118,7 @@ def _check_devices(func, args, kwargs):
     single = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and not t.ndim]
     free = {id(t) for t in single if not isinstance(t, CudaTensor) and t is not written}
     free -= {id(kwargs.get("out"))}
-    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, Tensor) and id(t) not in free]
-    if len({isinstance(t, CudaTensor) for t in tensors}) > 1:
+    if len({isinstance(t, CudaTensor) for t in tensors(args, kwargs) if id(t) not in free}) > 1:
         raise RuntimeError(TWO_DEVICES)
 
 
@@ -125,7 +136,7 @@ class _Made(TorchDispatchMode):
         if kwargs.get("device") is not None:  # asked for by a hook
             kwargs = {**kwargs, "device": CPU}
         out = func(*args, **kwargs)
-        if any(isinstance(a, Tensor) for a in tree_iter((args, kwargs))):
+        if any(True for _ in tensors(args, kwargs)):
             return out
         return tree_map_only(Tensor, CudaTensor, out)
 
@@ -165,7 +176,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        here = any(on_cuda(t) for t in tree_iter((args, kwargs)) if isinstance(t, Tensor))
+        here = any(on_cuda(t) for t in tensors(args, kwargs))
         if func in ASKED:
             return ASKED[func](here)
         if func == Tensor.grad.__set__ and args[1] is not None and on_cuda(args[0]) != on_cuda(args[1]):
@@ -179,6 +190,8 @@ class _Mode(TorchFunctionMode):
             wanted, args, kwargs = _destination(args, kwargs)
         elif kwargs.get("device") is not None:
             wanted, kwargs["device"] = torch.device(kwargs["device"]).type, CPU
+        elif func is Tensor.new_tensor:
+            wanted = "cuda" if here else "cpu"
         cuda = here if wanted is None else wanted == "cuda"
         drawn = kwargs.get("generator")
         if drawn is not None and drawn.device.type != ("cuda" if cuda else "cpu"):
@@ -232,7 +245,13 @@ class _Generator(torch._C.Generator):
 @contextmanager
 def installed():
     """One CUDA device, as long as the block lasts."""
-    autocast = torch.autocast
+    autocast, module_to = torch.autocast, torch.nn.Module.to
+
+    def to(module, *args, **kwargs):
+        if args and isinstance(args[0], CudaTensor):  # .to(tensor): its device and type
+            args = (CUDA, args[0].dtype, *args[1:])
+        return module_to(module, *args, **kwargs)
+
     answers = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -252,6 +271,7 @@ def installed():
         stack.enter_context(patch.object(torch, "Generator", _Generator))
         on_cpu = lambda device_type, *a, **k: autocast("cpu", *a, **k)  # noqa: E731
         stack.enter_context(patch.object(torch, "autocast", on_cpu))
+        stack.enter_context(patch.object(torch.nn.Module, "to", to))
         # A module that is moved keeps its parameters as objects, as with a real GPU.
         torch.__future__.set_swap_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, swap)

@@ -43,6 +43,7 @@ def ones(*shape):
         lambda: torch.zeros_like(torch.ones(2, 2), device="cuda"),
         lambda: torch.ones(2, 2).new_zeros(2, 2, device="cuda"),
         lambda: ones(2, 2).new_empty(2, 2),
+        lambda: ones(1).new_tensor([[1.0, 2.0], [3.0, 4.0]]),
         lambda: torch.empty_like(ones(2, 2)),
         lambda: ones(2, 2).mT[:, :2].reshape(2, 2),
         lambda: ones(2, 2).double().to(torch.float32),
@@ -125,7 +126,10 @@ def test_indices_may_come_from_the_cpu_and_not_the_other_way_round():
     x[rows] = 5.0
     x[rows.cuda()] += ones(2)
     assert x.tolist() == [6.0, 1.0, 6.0]
-    for wrong in (lambda: torch.ones(3)[rows.cuda()], lambda: torch.ones(3).index_put_((rows.cuda(),), ones(2))):
+    for wrong in (
+        lambda: torch.ones(3)[rows.cuda()],
+        lambda: torch.ones(3).index_put_((rows.cuda(),), ones(2)),
+    ):
         with pytest.raises(RuntimeError, match="same device as the indexed tensor"):
             wrong()
     with pytest.raises(RuntimeError, match=MIXED):
@@ -204,6 +208,7 @@ def test_a_module_moves_with_its_parameters_buffers_and_gradients():
     assert twin[0].weight.device == twin[0].weight.grad.device == CUDA
     assert isinstance(twin[0].weight, nn.Parameter)
     assert twin[0].weight.data_ptr() != net[0].weight.data_ptr()
+    assert nn.Linear(1, 1).to(ones(1).double()).weight.device == CUDA
     net.cpu()
     assert {t.device.type for p in net.parameters() for t in (p, p.grad)} == {"cpu"}
     assert twin[0].weight.device == CUDA
