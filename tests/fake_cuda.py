@@ -22,7 +22,6 @@ from torch._C import _functorch as functorch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
@@ -37,7 +36,18 @@ def tensors(args, kwargs):
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from (one for one in value if isinstance(one, Tensor))
+            yield from tensors(value, {})
+
+
+def _each(value, change):
+    """``value`` with every tensor in it changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    return type(value)(_each(one, change) for one in value) if type(value) in (list, tuple) else value
+
+
+def _inside(value):
+    return _each(value, lambda t: t.inside if isinstance(t, CudaTensor) else t)
 
 
 class CudaTensor(Tensor):
@@ -61,8 +71,7 @@ class CudaTensor(Tensor):
         kwargs = kwargs or {}
         _check_devices(func, args, kwargs)
         given = {id(t.inside): t for t in tensors(args, kwargs) if isinstance(t, cls)}
-        bare, named = tree_map_only(cls, lambda t: t.inside, (args, kwargs))
-        out = func(*bare, **named)
+        out = func(*(_inside(a) for a in args), **{k: _inside(v) for k, v in kwargs.items()})
         if func.overloadpacket is aten.copy_ and not isinstance(args[0], cls):
             return args[0]
         if torch.Tag.inplace_view in func.tags:
@@ -71,7 +80,7 @@ class CudaTensor(Tensor):
         for t in given.values():
             assert t.shape == t.inside.shape, f"this double cannot reshape in place, as {func} does"
         # What was changed in place comes back as the very object that was given.
-        return tree_map_only(Tensor, lambda t: given[id(t)] if id(t) in given else cls(t), out)
+        return _each(out, lambda t: given[id(t)] if id(t) in given else cls(t))
 
     def numpy(self, *args, **kwargs):
         raise TypeError(
@@ -133,12 +142,14 @@ class _Made(TorchDispatchMode):
         if func is aten._efficientzerotensor.default:  # zeros without memory, which cannot be wrapped
             func = aten.zeros.default
         kwargs = kwargs or {}
+        if next(tensors(args, kwargs), None) is not None:
+            return func(*args, **kwargs)
         if kwargs.get("device") is not None:  # asked for by a hook
             kwargs = {**kwargs, "device": CPU}
-        out = func(*args, **kwargs)
-        if any(True for _ in tensors(args, kwargs)):
-            return out
-        return tree_map_only(Tensor, CudaTensor, out)
+        return _each(func(*args, **kwargs), CudaTensor)
+
+
+_made = _Made()
 
 
 class _Move(torch.autograd.Function):
@@ -182,7 +193,7 @@ class _Mode(TorchFunctionMode):
         if func == Tensor.grad.__set__ and args[1] is not None and on_cuda(args[0]) != on_cuda(args[1]):
             raise RuntimeError("attempting to assign a gradient on another device than its tensor's")
         if func in READ and not isinstance(args[0], Tensor):  # a list of tensors is read number by number
-            here, args = False, tree_map_only(CudaTensor, lambda t: t.inside, args)
+            here, args = False, (_inside(args[0]), *args[1:])
         if func in (Tensor.cpu, Tensor.cuda):
             func, args, kwargs = Tensor.to, (args[0], func.__name__), {}
         wanted = None  # the device that is asked for, if any
@@ -200,11 +211,14 @@ class _Mode(TorchFunctionMode):
                 f"but found '{drawn.device.type}'"
             )
         leaf = cuda and wanted is not None and kwargs.pop("requires_grad", False)
-        with _Made() if here else ExitStack():
+        if not here:
             out = func(*args, **kwargs)
+        else:
+            with _made:
+                out = func(*args, **kwargs)
         if wanted is None:
             return out
-        out = tree_map_only(Tensor, lambda t: move(t, cuda), out)
+        out = _each(out, lambda t: move(t, cuda))
         return out.requires_grad_() if leaf else out
 
 
