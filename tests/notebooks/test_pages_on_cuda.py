@@ -1,4 +1,4 @@
-"""Every page at smoke with ``device="cuda"``, on the double of a GPU: a page that forgets to move something fails."""
+"""Every page at smoke with ``device="cuda"``, on the double of a GPU: who forgets to move something fails."""
 
 import json
 import os

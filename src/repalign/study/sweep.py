@@ -15,6 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
+from repalign.machine import memory, onednn
 from repalign.study import store
 
 R = TypeVar("R")
@@ -52,6 +53,7 @@ def sweep(
     its cell runs again, up to ``retries`` times with growing pauses. A cell that raises does not stop
     the others; at the end a :class:`SweepError` names every one that failed with its configuration.
     """
+    onednn.prepare()  # the workers inherit it
     keys = [store.key(fn, config, data) for config in configs]
     todo = [i for i, key in enumerate(keys) if not store.has(fn, key)]
     dask = dask or os.environ.get("REPALIGN_DASK") or None
@@ -76,6 +78,7 @@ def sweep(
 
 
 def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: Any) -> _Cell:
+    onednn.prepare()  # on a cluster, each machine for itself
     try:
         return index, "", fn(**config) if data is None else fn(data, **config)
     except Exception:
@@ -94,6 +97,12 @@ def _compute_and_keep(
         except Exception:
             error = traceback.format_exc()
     return index, error, None
+
+
+def _in_own_process(*cell: Any) -> _Cell:
+    """In a worker that this module started."""
+    memory.keep()
+    return _compute_and_keep(*cell)
 
 
 def _send_modules_by_name() -> None:
@@ -126,7 +135,7 @@ def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Ce
         try:
             with parallel_config(backend="loky", inner_max_num_threads=threads):
                 work = (
-                    delayed(_compute_and_keep)(i, fn, config, key, data, str(store.directory().parent))
+                    delayed(_in_own_process)(i, fn, config, key, data, str(store.directory().parent))
                     for i, fn, config, key, data in list(left.values())
                 )
                 # One cell at a time: cells are long, and a lost worker should take only its own along.

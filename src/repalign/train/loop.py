@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from repalign._files import atomic, digest
+from repalign.machine import onednn
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, Augment, Loss, Schedule, named
 
 
@@ -83,6 +84,8 @@ def fit(
         ).items()
     }  # fmt: skip
     x, y = _checked(model, x, y, epochs, batch_size, lr, every)
+    if bfloat16 and x.device.type == "cpu":
+        onednn.require()
     loss_of, factor = named(LOSSES, loss, "loss"), named(SCHEDULES, schedule, "schedule")
     make = named(OPTIMIZERS, optimizer, "optimizer")
     if channels_last:
