@@ -92,7 +92,7 @@ def sweep_efficiency() -> tuple[float, float]:
     return times[0], times[1]
 
 
-# The median processor time of a training step, in a process of its own: glibc reads its settings at the start.
+# The median processor time of a training step, in a process of its own: glibc reads its settings first.
 STEP = """
 import time, torch
 from repalign import models
