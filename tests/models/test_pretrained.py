@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_files import sha256, tar_bytes
 
+from made_files import sha256, tar_bytes
 from repalign import data, models
 from repalign.data.acquire import cache, fetch
 from repalign.machine.vision import torchvision
