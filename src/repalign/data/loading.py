@@ -176,7 +176,7 @@ def _decode(
     x = trees.decode([tree.files[i] for i in rows], size)
     y, names = relabel(tree.y[rows], chosen), tuple(tree.classes[c] for c in chosen)
     mark = _mark(cache.content_hash(x, y, names), [])
-    source = f"the image files in {tree.place}, brought to {size}×{size}{note}"
+    source = f"the image files in {tree.place}, brought to {size}×{size}{tree.note}{note}"
     x_ = gather(x, np.arange(len(x)), dtype)
     return Dataset(x_, torch.from_numpy(y), names, name, split, source, mark)
 

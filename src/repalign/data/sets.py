@@ -185,10 +185,10 @@ SETS: dict[str, Set] = {
         size=224,
     ),
     "image_folder": Set(
-        title="Your own images: a directory per class, with or without train/val/test above",
+        title="Your own images: a directory per class, below train, val and test or split here",
         licence="yours",
         page="",
-        splits={"train": 0, "val": 0, "test": 0},
+        splits={"train": 0, "val": 0, "test": 0, "all": 0},
         kind="tree",
         folders=("image_folder",),
         size=64,

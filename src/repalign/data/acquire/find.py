@@ -247,7 +247,7 @@ def tree_in_folder(name: str, split: str, explicit: Folder = None) -> Tree:
     reasons = []
     for place in places(name, explicit):
         try:
-            return trees.index(place, split, bare=name == "image_folder")
+            return trees.index_own(place, split) if name == "image_folder" else trees.index(place, split)
         except UnavailableError as reason:
             reasons.append(str(reason))
     raise UnavailableError("; ".join(reasons))

@@ -1,12 +1,14 @@
 """``repalign data``: list, get, verify, path, remove."""
 
 import pytest
-from made_files import package_of
 from typer.testing import CliRunner
 
+from made_files import package_of
 from repalign import data
 from repalign.cli.data import app
 from repalign.data.acquire import cache
+
+pytest_plugins = ["serving"]
 
 
 @pytest.fixture
