@@ -36,7 +36,7 @@ def leftovers():
     return [
         p
         for p in cache.root().rglob("*")
-        if p.name[:4] in (".tmp", ".unp") or p.suffix in (".part", ".folder")
+        if p.name[:4] in (".tmp", ".unp", ".old") or p.suffix in (".part", ".folder")
     ]
 
 

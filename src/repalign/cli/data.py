@@ -182,7 +182,7 @@ def verify(names: Annotated[list[str] | None, typer.Argument()] = None) -> None:
 def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
     """All entries of a set, in the cache and in the package."""
     found = []
-    for folder in sorted((cache.root() / name).glob("*")):
+    for folder in sorted((cache.root() / name).glob("[!.]*")):
         if (entry := cache.read(f"{name}/{folder.name}")) is not None:
             found.append(("cache", folder.name, entry))
     if lookup(name).shipped:
@@ -192,8 +192,8 @@ def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
 
 def torn(name: str) -> list[Path]:
     """Directories of the cache that should hold an entry but do not."""
-    folders = (f for f in (cache.root() / name).glob("*") if f.is_dir() and f.name != "tree")
-    return [f for f in folders if not f.name.startswith(".") and cache.read(f"{name}/{f.name}") is None]
+    folders = (f for f in (cache.root() / name).glob("[!.]*") if f.is_dir() and f.name != "tree")
+    return [f for f in folders if cache.read(f"{name}/{f.name}") is None]
 
 
 def examine(name: str, split: str, where: str, entry: cache.Entry) -> list[str]:

@@ -265,7 +265,7 @@ SETS: dict[str, Set] = {
         classes=synthetic.PEAKS,
     ),
     "gaussian": Set(
-        title="Centerd Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
+        title="Centered Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
         licence="made by this package",
         page="",
         splits={"train": 0, "left": 0, "middle": 0, "right": 0},

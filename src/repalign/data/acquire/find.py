@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from repalign._files import replace_directory
 from repalign.data import ct_phantom
 from repalign.data.acquire import cache, fetch, trees
 from repalign.data.acquire.archives import unpack, unpack_tree
@@ -271,7 +272,7 @@ def tree_from_home(name: str, split: str, source: Source, progress: Progress) ->
             try:
                 unpack_tree(path, folder)
                 final.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(folder, final)
+                replace_directory(folder, final)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
             path.unlink()
