@@ -188,7 +188,7 @@ def test_bad_trees_and_sizes_say_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="has 1 samples of these classes"):
         data.load("image_folder", "all", folder=tmp_path, n=5)
     shrunk = data.load("image_folder", "all", folder=tmp_path, n=5, shrink=True)
-    assert "5 samples were asked for, 1 are there" in shrunk.source
+    assert "5 samples were asked for, 1 are available" in shrunk.source
     monkeypatch.setattr(loading, "_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match="Ask for fewer with n"):
         data.load("image_folder", "all", folder=tmp_path)

@@ -436,7 +436,9 @@ def test_every_network_runs_in_float32_and_reaches_what_it_probes(name):
             net = models.build(name, **{**options, **more}).eval()
         reached = []
         for layer in models.probed_layers(net):
-            net.get_submodule(layer).register_forward_hook(lambda m, i, o, layer=layer: reached.append(layer))
+            net.get_submodule(layer).register_forward_hook(
+                lambda m, i, o, layer=layer, reached=reached: reached.append(layer)
+            )
         out = net(normal((2, channels, 32, 32), generator(0)).to(place))
         assert out.shape == (2, 10)
         assert out.dtype == torch.float32
@@ -465,7 +467,7 @@ def build_bad(name, **options):
         (build_bad("simple_cnn", image=(3, 8, 8), padding="valid", convs=9), "nothing is left"),
         (build_bad("t2t_vit", depth=13), "7, 10, 12, 14"),
         (build_bad("t2t_vit", image_size=100), "multiple of 16"),
-        (build_bad("vit_small", patch=5), "divide without rest"),
+        (build_bad("vit_small", patch=5), "divide without remainder"),
         (build_bad("imagenet_vgg16", small_images=True), "residual networks"),
         (build_bad("resnet50", channels=1), "3 channels, not 1: use small_images"),
         (build_bad("vgg16", width=0), "at least 1"),

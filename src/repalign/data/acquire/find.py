@@ -44,7 +44,7 @@ def find(
 ) -> Entry:
     """The first source that has ``n`` samples of the classes ``chosen``."""
     row = lookup(name)
-    if folder is not None:  # the user points at it: nothing else will do
+    if folder is not None:  # the user names it: no other source is asked
         return first(name, split, [(f"folder {folder}", lambda: from_folder(name, split, folder))])
 
     def subset() -> Entry:
@@ -82,7 +82,7 @@ def find_tree(name: str, split: str, *, folder: Folder, progress: Progress) -> T
 
 
 def first(name: str, split: str, steps: Sequence[tuple[str, Callable[[], T]]]) -> T:
-    """What the first source that serves gives, or an error that lists them all."""
+    """The result of the first source that has the data, or an error that lists them all."""
     tried = []
     for title, source in steps:
         try:
@@ -91,12 +91,12 @@ def first(name: str, split: str, steps: Sequence[tuple[str, Callable[[], T]]]) -
             tried.append(f"  {title}: {reason}")
     row = lookup(name)
     reachable = bool(row.home or row.registry)
-    ways = [f"`repalign data get {name}` where the network answers"] if reachable else []
+    ways = [f"`repalign data get {name}` with a working network"] if reachable else []
     if row.folders:
         ways.append(f"REPALIGN_DATA set to a directory that holds {row.folders[0]}")
     lines = "\n".join(tried)
     raise DataError(
-        f"{name} {split} cannot be had. Tried in this order:\n{lines}\nWhat helps: {', or '.join(ways)}."
+        f"{name} {split} is not available. Tried in this order:\n{lines}\nWhat helps: {', or '.join(ways)}."
     )
 
 
@@ -108,7 +108,7 @@ def network_sources(name: str) -> list[tuple[str, Source]]:
 
 
 def places(name: str, explicit: Folder = None) -> list[Path]:
-    """Directories in which the set may lie: below the user's folder, or that folder itself."""
+    """Directories in which the set may be: below the user's folder, or that folder itself."""
     named = explicit or os.environ.get("REPALIGN_DATA")
     if not named:
         raise UnavailableError("it is not set")
@@ -125,7 +125,7 @@ def places(name: str, explicit: Folder = None) -> list[Path]:
 
 
 def from_folder(name: str, split: str, explicit: Folder = None) -> Entry:
-    """The set as it lies in the user's folder. It is read once; the cache then knows it by its files."""
+    """The set from the user's folder. It is read once; the cache then knows it by its files."""
     row = lookup(name)
     reasons = []
     for place in places(name, explicit):
@@ -145,7 +145,7 @@ def from_folder(name: str, split: str, explicit: Folder = None) -> Entry:
 
 
 def signature(folder: Path) -> str:
-    """Names, sizes and times of the files in a folder, in twelve digits."""
+    """Names, sizes and times of the files in a folder, as a hash of twelve digits."""
     files = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir() if f.is_file())
     return hashlib.sha256(f"{folder.resolve()}{files}".encode()).hexdigest()[:12]
 
@@ -191,7 +191,9 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
                     raise UnavailableError("its files have no reader")
                 read = checked(name, part, source.read(folder, part), describe(source))
                 cache.write(f"{name}/{part}", *read, describe(source))
-        except UnavailableError:  # not DataError: with no room for the arrays, good files wait
+        except (
+            UnavailableError
+        ):  # not DataError: when the disk is full, good files are kept for the next call
             _forget(paths)
             raise
         finally:
@@ -216,7 +218,7 @@ def lay_out(source: Source, paths: Sequence[Path], folder: Path) -> None:
 
 
 def fresh(name: str) -> Path:
-    """An empty directory to unpack into. Call it with the lock held: what a dead process left there goes."""
+    """An empty directory to unpack into. Call it with the lock held: it deletes what is there."""
     folder = cache.root() / f".unpack-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -224,7 +226,7 @@ def fresh(name: str) -> Path:
 
 
 def describe(source: Source) -> str:
-    """Where the bytes come from, for people."""
+    """Where the bytes come from, in words."""
     first = source.files[0]
     return first.url.rsplit("/", 1)[0] if isinstance(first, Web) else f"the package {first}"
 
