@@ -169,7 +169,7 @@ def verify(names: Annotated[list[str] | None, typer.Argument()] = None) -> None:
             console.print(
                 f"{name} {split} ({where}): {len(entry.y):,} samples, {shown}: {verdict}", soft_wrap=True
             )
-        for broken in torn(name):
+        for broken in damaged(name):
             wrong += 1
             console.print(f"{name} {broken.name}: [red]WRONG[/red] cannot be read", soft_wrap=True)
     if not seen:
@@ -190,7 +190,7 @@ def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
     return found
 
 
-def torn(name: str) -> list[Path]:
+def damaged(name: str) -> list[Path]:
     """Directories of the cache that should hold an entry but do not."""
     folders = (f for f in (cache.root() / name).glob("[!.]*") if f.is_dir() and f.name != "tree")
     return [f for f in folders if cache.read(f"{name}/{f.name}") is None]

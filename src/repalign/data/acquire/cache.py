@@ -66,7 +66,7 @@ def content_hash(x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...]) -> 
 
 
 def read(key: str) -> Entry | None:
-    """The entry ``name/split``, memory-mapped; None when it is absent, torn or of another format."""
+    """The entry ``name/split``, memory-mapped; None when it is absent, damaged or of another format."""
     folder = root() / key
     try:
         about = json.loads((folder / "about.json").read_text("utf-8"))
@@ -99,7 +99,7 @@ def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], 
             np.save(folder / "x.npy", x)
             np.save(folder / "y.npy", y)
             (folder / "about.json").write_text(json.dumps(about, indent=1), "utf-8")
-            replace_directory(folder, final)  # what is there may be torn, or of another format
+            replace_directory(folder, final)  # what is there may be damaged, or of another format
     finally:
         _remove_leftovers(final.parent)
     entry = read(key)

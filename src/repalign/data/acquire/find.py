@@ -191,9 +191,8 @@ def from_network(name: str, split: str, source: Source, progress: Progress = qui
                     raise UnavailableError("its files have no reader")
                 read = checked(name, part, source.read(folder, part), describe(source))
                 cache.write(f"{name}/{part}", *read, describe(source))
-        except (
-            UnavailableError
-        ):  # not DataError: when the disk is full, good files are kept for the next call
+        # Not at a DataError: when the disk is full, good files are kept for the next call.
+        except UnavailableError:
             _forget(paths)
             raise
         finally:
