@@ -37,7 +37,7 @@ class Set:
     read: formats.Reader | None = None  # of such a folder
     home: Source | None = None
     registry: tuple[Source, ...] = ()
-    generate: Callable[[], formats.Read] | None = None  # made once, then cached
+    generate: Callable[[], tuple[formats.Array, formats.Array]] | None = None  # made once, then cached
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # named choices of classes
     shipped: bool = False
     stand_in: str = ""  # the set used in its place when it is not available

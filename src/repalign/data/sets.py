@@ -217,7 +217,7 @@ SETS: dict[str, Set] = {
         page="",
         splits={"train": ct_phantom.PATIENTS * ct_phantom.SLICES},
         kind="rows",
-        generate=lambda: formats.Read(*ct_phantom.generate()),
+        generate=ct_phantom.generate,
     ),
     "crime": Set(
         title="Communities and Crime: 145 features of a US community, crime rate as target",
