@@ -255,7 +255,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def main() -> NoReturn:
-    """Run the command; an error that the user can fix is one line, not a traceback."""
+    """Run the command; what the user can fix is one line, not a traceback."""
     try:
         app()
     except UserError as error:

@@ -52,7 +52,7 @@ def begin(page: str) -> None:
 
 
 def uses(dataset: Dataset) -> None:
-    """Note that this page uses ``dataset``, and show what it is and where it came from."""
+    """Note that this page rests on ``dataset``, and show what it is and where it came from."""
     from repalign.data import source_fingerprint  # torch, which a reader of claims need not load
 
     current.data[f"{dataset.name}/{dataset.split}"] = {
