@@ -12,7 +12,7 @@ import yaml
 
 
 class UserError(Exception):
-    """Something the user can fix: shown as one line, without a traceback."""
+    """Something the user can mend: shown as one line, without a traceback."""
 
 
 @dataclass(frozen=True)
