@@ -193,7 +193,7 @@ def filters(model: nn.Module, layer: str) -> Float[Tensor, "n d"]:
 
 
 def filter_covariance(
-    models: nn.Module | Sequence[nn.Module], layer: str, *, centerd: bool = False
+    models: nn.Module | Sequence[nn.Module], layer: str, *, centered: bool = False
 ) -> Float[Tensor, "d d"]:
     """Covariance of a layer's filters, of several runs if given; about zero, their mean at the start.
 
@@ -203,7 +203,7 @@ def filter_covariance(
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
     w = torch.cat([filters(run, layer) for run in runs]).double()
-    if centerd:
+    if centered:
         w = w - w.mean(dim=0)
     return w.mT @ w / len(w)
 
