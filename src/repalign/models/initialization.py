@@ -1,4 +1,4 @@
-"""First weights from a seed: the same on every platform, whatever the global state of chance.
+"""First weights from a seed: the same on every platform, whatever the state of torch's own generator.
 
 torch's own normal numbers depend on the CPU's vector instructions. Here a uniform number in float64,
 which is exact everywhere, goes through the inverse of the normal distribution and is then rounded.
@@ -47,11 +47,11 @@ def orthogonal(rows: int, columns: int, g: torch.Generator) -> Tensor:
     """A uniformly random matrix with orthonormal rows or, when there are more rows, columns."""
     a = normal((max(rows, columns), min(rows, columns)), g, torch.float64)
     q, r = torch.linalg.qr(a)
-    q = q * r.diagonal().sign()  # makes the factorisation unique and the matrix uniform
+    q = q * r.diagonal().sign()  # makes the factorization unique and the matrix uniform
     return (q if rows >= columns else q.mT).float()
 
 
-def initialise(
+def initialize(
     model: nn.Module, init: str = "he", *, scale: float = 1.0, seed: Seed = 0, width: int | None = None
 ) -> nn.Module:
     """Fill every dense and convolutional layer of ``model``, in place, in the order of its modules.
@@ -62,10 +62,10 @@ def initialise(
     orthogonal  uniform, rows or columns orthonormal, biases zero
     torch       uniform within ±1/√fan-in, biases too: what torch does by itself
 
-    ``scale`` multiplies all of these numbers. Normalisation layers and PReLU start as torch starts
-    them, which needs no chance. On the meta device there is nothing to fill.
+    ``scale`` multiplies all of these numbers. Normalization layers and PReLU start as torch starts
+    them, which needs no random numbers. On the meta device there is nothing to fill.
 
-    >>> net = initialise(nn.Linear(3, 2), "lecun", seed=1)
+    >>> net = initialize(nn.Linear(3, 2), "lecun", seed=1)
     >>> net.bias.tolist()
     [0.0, 0.0]
     """
@@ -100,8 +100,8 @@ def _fill(
 
 
 @contextmanager
-def own_chance() -> Iterator[None]:
-    """Whatever is drawn inside leaves the global state of chance as it was."""
+def own_randomness() -> Iterator[None]:
+    """Whatever is drawn inside leaves torch's own generator as it was."""
     with torch.random.fork_rng(devices=[]):
         yield
 
