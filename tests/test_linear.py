@@ -86,7 +86,7 @@ def test_bad_input():
     phi, y, test, test_y = problem(3, 9, 3)
     with pytest.raises(ValueError, match="1 and -1"):
         logistic_descent(phi, y * 2, test, test_y, eta=0.1, steps=torch.arange(2))
-    with pytest.raises(ValueError, match="as many features"):
+    with pytest.raises(ValueError, match="the same number of features"):
         squared_descent(phi, y, test[:, :2], test_y, eta=0.1, steps=torch.arange(2))
     with pytest.raises(ValueError, match="9 and 8 rows"):
         squared_descent(phi, y[:-1], test, test_y, eta=0.1, steps=torch.arange(2))
