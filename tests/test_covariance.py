@@ -12,6 +12,7 @@ from scipy.stats import wishart
 
 from repalign.covariance import (
     eigenvector_agreement,
+    filter_covariance,
     misalignment,
     misalignment_floor,
     misalignment_in,
@@ -183,6 +184,34 @@ def test_patches_of_bytes_and_float32():
     assert small.dtype == torch.float32
     torch.testing.assert_close(small.double() * 255**2, cov, rtol=0, atol=float(cov.max()) * 1e-2)
     assert isinstance(patch_covariance(x.numpy(), 3), np.ndarray)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_filters_and_patches_are_centered_the_same_way(center):
+    """Filters that are patches have the covariance of the patches, by either default and either choice."""
+    g = torch.Generator().manual_seed(0)
+    x = 3 + torch.randn(50, 2, 3, 3, generator=g, dtype=torch.float64)
+    patches = torch.nn.functional.unfold(x, 2).mT.reshape(-1, 2, 2, 2)
+    options = {} if center else {"center": False}  # centered by default
+    filters = filter_covariance(patches, **options)
+    torch.testing.assert_close(filters, patch_covariance(x, 2, **options))
+    rows = patches.flatten(1)
+    wanted = torch.cov(rows.mT, correction=0) if center else rows.mT @ rows / len(rows)
+    torch.testing.assert_close(filters, wanted)
+    torch.testing.assert_close(filter_covariance(rows, **options), filters)
+    assert isinstance(filter_covariance(rows.numpy()), np.ndarray)
+
+
+def test_the_floor_of_centered_filters():
+    """Removing the mean costs one filter, exactly: the score of m of them is that of m − 1."""
+    d, m, runs = 4, 12, 3000
+    g = torch.Generator().manual_seed(0)
+    A = torch.diag(torch.arange(1.0, d + 1).double())
+    draws = 5 + torch.randn(runs, m, d, generator=g, dtype=torch.float64) * A.diagonal()
+    scores = torch.stack([misalignment(A, filter_covariance(w)) for w in draws])
+    error = float(scores.std()) / math.sqrt(runs)
+    assert abs(float(scores.mean()) - misalignment_floor(d, m - 1)) < 4 * error
+    assert abs(float(scores.mean()) - misalignment_floor(d, m)) > 4 * error
 
 
 def test_patch_covariance_against_scikit_learn():

@@ -209,13 +209,13 @@ def _cumulative(spectrum: Spectrum, each: bool) -> Tensor:
     power = working(spectrum.power)
     if not each:
         power = power.reshape(len(power), -1).sum(dim=1)
-    total = power.sum(dim=0)
-    if not (total > 0).all():
+    summed = power.cumsum(dim=0)
+    if not (summed[-1] > 0).all():
         raise ValueError(
             "the targets have no power in the range of this representation, so no share of it can be "
             "given. Are all targets zero?"
         )
-    return (power.cumsum(dim=0) / total).to(spectrum.power)
+    return (summed / summed[-1]).to(spectrum.power)
 
 
 @numpy_too
