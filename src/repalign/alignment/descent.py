@@ -30,13 +30,13 @@ def gd_loss(spectrum: Spectrum, eta: float, steps: Real[Tensor, " t"] | int) -> 
     t = torch.as_tensor(steps, device=sigma.device).double()
     if (t < 0).any() or not torch.isfinite(t).all():
         raise ValueError("steps should be finite and not negative.")
-    decay = torch.exp(2 * log_decay(eta * sigma.square(), t.reshape(-1)))
-    # Where a direction diverges, ∞ · 0 is not a number, but a direction without power stays without.
-    finite = decay.isfinite()
-    loss = torch.tensordot(decay.where(finite, 0), power, dims=1)
-    if not finite.all():
+    decay = torch.exp(log_decay(eta * sigma.square(), 2 * t.reshape(-1)))
+    loss = torch.tensordot(decay, power, dims=1)
+    if loss.isnan().any():
+        # ∞ · 0: a direction that diverges, but holds nothing, stays so.
+        finite = decay.isfinite()
         lost = torch.tensordot((~finite).to(power), (power > 0).to(power), dims=1) > 0
-        loss = loss.where(~lost, torch.inf)
+        loss = torch.tensordot(decay.where(finite, 0), power, dims=1).where(~lost, torch.inf)
     loss = (loss + residual).reshape(t.shape + power.shape[1:])
     return loss.to(at_least_single(spectrum.sigma))
 
