@@ -88,7 +88,7 @@ def _strongest(k: Tensor, tolerance: float) -> Tensor | None:
     with torch.no_grad():
         start = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         right, left = k.new_zeros(steps + 1, d), k.new_zeros(steps, n)
-        right[0] = start.to(k.device) / torch.linalg.vector_norm(start)
+        right[0] = (start / torch.linalg.vector_norm(start)).to(k.device)
         alpha, beta = k.new_zeros(steps), k.new_zeros(steps)
         for j in range(steps):
             left[j], alpha[j] = _next(k @ right[j], left[:j])
