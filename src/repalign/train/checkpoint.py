@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from repalign._code import fingerprint
-from repalign._files import atomic, digest
+from repalign._files import atomic
 from repalign.train.context import in_training
 from repalign.train.history import History
 
 
-def run_key(config: dict[str, Any], model: nn.Module, data: list[tuple[Tensor, Tensor]]) -> str:
-    """A fingerprint of all that a run's result depends on, but the weights it starts from."""
-    parameters = [(k, tuple(p.shape), str(p.dtype), p.requires_grad) for k, p in model.named_parameters()]
-    network = f"{model} {parameters} {in_training(model)}"
-    return digest(
-        fingerprint(config), fingerprint(type(model)), network, *(_content(t) for pair in data for t in pair)
-    )
+def run_key(config: dict[str, Any], model: nn.Module, data: Sequence[tuple[Tensor, Tensor]]) -> str:
+    """A fingerprint of all that a run depends on, but the weights it starts from and what it measures.
+
+    What a run measures may use anything that lives in the process, also what the run itself changes: it
+    cannot tell one run from another.
+    """
+    network = {
+        "parameters": [(k, tuple(p.shape), p.dtype, p.requires_grad) for k, p in model.named_parameters()],
+        "modules": [(name, type(part), part.extra_repr()) for name, part in model.named_modules()],
+        "in training": in_training(model),
+    }
+    return fingerprint([config, network, list(data)], "the configuration of fit")
 
 
 def save(path: Path, key: str, model: nn.Module, descent: Any, history: History, epoch: int) -> None:
@@ -56,11 +62,6 @@ def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[Histor
     model.load_state_dict(state["model"])
     descent.load_state_dict(state["optimizer"])
     return History(**unpack(state["history"])), int(state["epoch"])
-
-
-def _content(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return f"{tensor.dtype} {tuple(tensor.shape)}".encode() + flat.numpy().tobytes()
 
 
 # Measurements as a tree that torch reads back without running code: plain values and tensors stay as they

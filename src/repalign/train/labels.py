@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from repalign.train.context import device_of, evaluating
-from repalign.train.recipes import LOSSES, Loss, SeesModel, by_class, cross_entropy, logistic
+from repalign.train.recipes import LOSSES, Loss, SeesModel, by_class, cross_entropy, logistic, squared
 
 Right = Callable[[Tensor, Tensor], Tensor]  # outputs and labels of a batch: which samples are right
 
@@ -17,21 +17,22 @@ def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
     """Refuse labels that a loss of this package would take for something else; looks at all of them, once."""
     if loss not in LOSSES.values():
         return  # a stranger's loss knows its labels
-    loss(output[:1], y[:1])  # refuses shapes
-    if loss is logistic:
-        if not _are_signs(y):
-            raise ValueError(
-                f"logistic loss needs the labels −1 and +1, but they are from {_range(y)}. "
-                "Convert 0 and 1 with repalign.data.signs(y)."
-            )
-    elif by_class(output, y):
+    numbers = not y.is_floating_point() and output.ndim > 1 and output.shape[1] > 1
+    if numbers and (loss is cross_entropy or (loss is squared and by_class(output, y))):
         low, high = _range(y)
         if low < 0 or high >= output.shape[1]:
             raise ValueError(
                 f"class numbers should be from 0 to {output.shape[1] - 1}, one for each of the model's "
                 f"{output.shape[1]} outputs, but they are from {low:g} to {high:g}."
             )
-    elif loss is cross_entropy and y.is_floating_point():
+    loss(output[:1], y[:1])  # refuses shapes
+    if loss is logistic and not _are_signs(y):
+        low, high = _range(y)
+        raise ValueError(
+            f"logistic loss needs the labels −1 and +1, but they are from {low:g} to {high:g}. "
+            "Convert 0 and 1 with repalign.data.signs(y)."
+        )
+    if loss is cross_entropy and y.is_floating_point():
         total = y.sum(dim=1)
         if bool((y < 0).any()) or not torch.allclose(total, torch.ones_like(total), atol=1e-3):
             raise ValueError(
@@ -85,7 +86,8 @@ def evaluate(
     """
     device = device_of(model)
     y = y.to(device)
-    total, correct, right = torch.zeros((), device=device), torch.zeros((), device=device), None
+    total, right = torch.zeros((), device=device), None
+    correct = torch.zeros((), device=device, dtype=torch.long)
     with evaluating(model):
         for start in range(0, len(x), batch_size):
             inputs, labels = x[start : start + batch_size].to(device), y[start : start + batch_size]

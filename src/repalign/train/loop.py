@@ -81,8 +81,11 @@ def fit(
     Parameters that need no gradient stay as they are.
 
     **Resuming.** With ``checkpoint`` the state is written there every ``every`` epochs, atomically, and
-    the same call goes on from it. ``accelerator`` is a Hugging Face ``Accelerator``: the batch is then
-    shared among its processes. ``channels_last="auto"`` decides by :func:`prefers_channels_last`.
+    the same call goes on from it; what ``measure`` computes should not change meanwhile.
+
+    **Speed.** ``bfloat16`` computes outputs in that precision; ``channels_last="auto"`` decides by
+    :func:`prefers_channels_last`; ``accelerator`` is a Hugging Face ``Accelerator``, among whose
+    processes each batch is then shared.
     """
     config = dict(
         epochs=epochs, loss=loss, optimizer=optimizer, lr=lr, batch_size=batch_size, momentum=momentum,
@@ -111,7 +114,7 @@ def fit(
     history, first, key, writer = History(), 0, "", None
     if checkpoint is not None or snapshots is not None:
         data = [(x, y)] if test is None else [(x, y), test]
-        key = state.run_key({**config, "measure": measure}, model, data)
+        key = state.run_key(config, model, data)
     if checkpoint is not None:
         history, first = state.resume(Path(checkpoint), key, model, descent)
     if snapshots is not None and main:

@@ -81,7 +81,11 @@ def fit_many(
 
     def one(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         output = functional_call(models[0], weights, (inputs,))
-        right = inputs.new_zeros(()) if right_of is None else right_of(output.detach(), labels).sum()
+        right = (
+            labels.new_zeros((), dtype=torch.long)
+            if right_of is None
+            else right_of(output.detach(), labels).sum()
+        )
         return loss_of(output, labels).mean(), right
 
     for watch, model, history in zip(watches, models, histories, strict=True):
@@ -95,7 +99,7 @@ def fit_many(
         order = torch.stack([torch.randperm(n, generator=randomness) for randomness in drawn]).to(device)
         each = torch.tensor(alive, device=device)[:, None]
         losses = torch.zeros(batches, len(alive), device=device)
-        correct = torch.zeros(len(alive), device=device)
+        correct = torch.zeros(len(alive), device=device, dtype=torch.long)
         for step in range(batches):
             rows = order[:, step * batch_size : (step + 1) * batch_size]
             with training(models[0]):

@@ -86,15 +86,17 @@ class Watch:
                 history.stopped = "fit"
         if epoch == stops.epochs and not history.stopped:
             history.stopped = "epochs"
-        self.look(model, history, epoch * self.times.batches, last=bool(history.stopped))
+        looked = self.look(model, history, epoch * self.times.batches, last=bool(history.stopped))
         if stops.patience is not None and not history.stopped and history.plateau(stops.patience):
             history.stopped = "plateau"
+            if not looked:  # the evaluations that decided were inside the epoch
+                self.look(model, history, epoch * self.times.batches, last=True)
 
-    def look(self, model: nn.Module, history: History, step: int, *, last: bool = False) -> None:
-        """Evaluate, measure and keep ``model``, if this is the time; after the ``last`` step it always is."""
+    def look(self, model: nn.Module, history: History, step: int, *, last: bool = False) -> bool:
+        """Evaluate, measure and keep ``model`` if this is the time, or the ``last`` one; was it?"""
         at_end, at_step = last or step in self.times.ends, step in self.times.steps
         if not (at_end or at_step):
-            return
+            return False
         if self.full_train or self.test:
             history.steps.append(step)
         for name, pair in (("train", self.train if self.full_train else None), ("test", self.test)):
@@ -115,3 +117,4 @@ class Watch:
                 history.measured_steps[step] = found
         if self.writer is not None:
             self.writer.write(model, step)
+        return True
