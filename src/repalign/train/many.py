@@ -81,11 +81,9 @@ def fit_many(
 
     def one(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         output = functional_call(models[0], weights, (inputs,))
-        right = (
-            labels.new_zeros((), dtype=torch.long)
-            if right_of is None
-            else right_of(output.detach(), labels).sum()
-        )
+        right = torch.zeros((), dtype=torch.long, device=device)
+        if right_of is not None:
+            right = right_of(output.detach(), labels).sum()
         return loss_of(output, labels).mean(), right
 
     for watch, model, history in zip(watches, models, histories, strict=True):

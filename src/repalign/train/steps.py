@@ -47,10 +47,8 @@ class Steps:
         # Drawn on the CPU, so that every device takes the same steps.
         randomness = torch.Generator().manual_seed(mixed(self.seed, epoch))
         order = torch.randperm(n, generator=randomness).to(device)
-        losses, correct = (
-            torch.zeros(batches, device=device),
-            torch.zeros((), device=device, dtype=torch.long),
-        )
+        losses = torch.zeros(batches, device=device)
+        correct = torch.zeros((), device=device, dtype=torch.long)
         sizes = [min(self.batch_size, n - start) for start in range(0, n, self.batch_size)]
         with training(self.model), own_randomness(mixed(self.seed, epoch), device):
             for i, rows in enumerate(order.split(self.batch_size)):
