@@ -1,0 +1,1 @@
+"""How data gets here: found or fetched, checked, opened and cached."""
