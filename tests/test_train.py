@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from repalign import models, train
 from repalign.train import DivergedError, fit, fit_many, log_epochs
@@ -538,6 +539,32 @@ def test_many_refuse_what_would_not_be_the_same():
             optimizer="sgd",
             lr=[1e-3, 1e20],
         )
+
+
+class Waits(TorchFunctionMode):
+    """Counts what would make a GPU wait: values of tensors that Python asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        names = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
+        self.count += getattr(func, "__name__", "") in names
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_no_step_waits_for_the_device(many, loss):
+    x, y = batch(64)
+    counts = []
+    for size in (32, 4):  # 2 or 16 steps
+        run = partial(fit_many, [mlp()], seeds=[0]) if many else partial(fit, mlp())
+        with Waits() as waits:
+            run(x=x, y=y, loss=loss, epochs=2, batch_size=size)
+        counts.append(waits.count)
+    assert counts[0] == counts[1] > 0
 
 
 # More than one process

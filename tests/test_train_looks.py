@@ -70,7 +70,8 @@ def test_looking_changes_nothing_and_is_told_when():
     assert list(history.measured_steps) == [2, 4, 5]  # step 4 ends epoch 1, which was not asked for
     drawn = [*history.measured.values(), *history.measured_steps.values()]
     assert len({tuple(v) for v in drawn}) == 5  # randomness of its own each time
-    again = fit(mlp(dropout=0.5), x, y, measure=measure, **options)
+    arrays = {"at": np.array([0, 3]), "at_steps": torch.tensor([2, 4, 5])}
+    again = fit(mlp(dropout=0.5), x, y, measure=measure, **{**options, **arrays})
     assert again.measured == history.measured  # and the same in every run
 
 

@@ -87,20 +87,19 @@ def fit(
     :func:`prefers_channels_last`; ``accelerator`` is a Hugging Face ``Accelerator``, among whose
     processes each batch is then shared.
     """
+    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=lr, every=every)
     config = dict(
         epochs=epochs, loss=loss, optimizer=optimizer, lr=lr, batch_size=batch_size, momentum=momentum,
         weight_decay=weight_decay, schedule=schedule, augment=augment, stop_loss=stop_loss, stop_fit=stop_fit,
-        patience=patience, at=at if at is None else sorted(at), at_steps=sorted(at_steps or ()),
-        full_train=full_train, seed=seed, bfloat16=bfloat16, compile=compile,
+        patience=patience, seed=seed, bfloat16=bfloat16, compile=compile, full_train=full_train,
+        channels_last=_turned(model, x, channels_last),
     )  # fmt: skip
-    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=lr, every=every)
     loss_of = loss if isinstance(loss, SeesModel) else named(LOSSES, loss, "loss")
     factor = named(SCHEDULES, schedule, "schedule")
     if isinstance(loss, SeesModel) and (compile or accelerator is not None):
         raise ValueError("a loss that sees the model cannot be compiled nor shared among processes.")
-    config["channels_last"] = turned = _turned(model, x, channels_last)
-    layout = torch.channels_last if turned else torch.contiguous_format
-    if turned:
+    layout = torch.channels_last if config["channels_last"] else torch.contiguous_format
+    if config["channels_last"]:
         model.to(memory_format=layout)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=layout)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -114,7 +113,8 @@ def fit(
     history, first, key, writer = History(), 0, "", None
     if checkpoint is not None or snapshots is not None:
         data = [(x, y)] if test is None else [(x, y), test]
-        key = state.run_key(config, model, data)
+        looks = dict(ends=sorted(times.ends), steps=sorted(times.steps))
+        key = state.run_key({**config, **looks}, model, data)
     if checkpoint is not None:
         history, first = state.resume(Path(checkpoint), key, model, descent)
     if snapshots is not None and main:

@@ -79,12 +79,9 @@ def fit_many(
     check_labels(loss_of, output, labels_of.flatten(0, 1))
     right_of = right_rule(loss_of, output, labels_of.flatten(0, 1))
 
-    def one(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        output = functional_call(models[0], weights, (inputs,))
-        right = torch.zeros((), dtype=torch.long, device=device)
-        if right_of is not None:
-            right = right_of(output.detach(), labels).sum()
-        return loss_of(output, labels).mean(), right
+    def one(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        output = functional_call(models[0], state, (inputs,))
+        return loss_of(output, labels).mean(), output.detach()
 
     for watch, model, history in zip(watches, models, histories, strict=True):
         watch.look(model, history, 0)
@@ -98,28 +95,32 @@ def fit_many(
         each = torch.tensor(alive, device=device)[:, None]
         losses = torch.zeros(batches, len(alive), device=device)
         correct = torch.zeros(len(alive), device=device, dtype=torch.long)
-        for step in range(batches):
-            rows = order[:, step * batch_size : (step + 1) * batch_size]
-            with training(models[0]):
-                values, right = vmap(one)(stack.state, x[rows], labels_of[each, rows])
-            scale = factor((epoch * batches + step) / (epochs * batches), epoch)
-            # The sum's gradient holds each model's own gradient: they share no weights.
-            stack.step(values.sum(), scale)
-            losses[step] = values.detach()
-            correct += right
-            done = epoch * batches + step + 1
-            if done in times.steps and step + 1 < batches:
-                stack.write(models)
-                for i, value in zip(alive, values.tolist(), strict=True):
-                    check_finite(value, done - 1, batches, f"This is model {i} of seed {seeds[i]}")
-                    watches[i].look(models[i], histories[i], done)
+        with training(models[0]):
+            for step in range(batches):
+                rows = order[:, step * batch_size : (step + 1) * batch_size]
+                labels = labels_of[each, rows]
+                values, outputs = vmap(one)(stack.state, x[rows], labels)
+                scale = factor((epoch * batches + step) / (epochs * batches), epoch)
+                # The sum's gradient holds each model's own gradient: they share no weights.
+                stack.step(values.sum(), scale)
+                losses[step] = values.detach()
+                if right_of is not None:
+                    right = right_of(outputs.flatten(0, 1), labels.flatten(0, 1))
+                    correct += right.view(len(alive), -1).sum(dim=1)
+                done = epoch * batches + step + 1
+                if done in times.steps and step + 1 < batches:
+                    stack.write(models)
+                    for i, value in zip(alive, values.tolist(), strict=True):
+                        check_finite(value, done - 1, batches, f"This is model {i} of seed {seeds[i]}")
+                        watches[i].look(models[i], histories[i], done)
         seconds = time.perf_counter() - started
-        stack.write(models)
-        for i, of_batches, share in zip(alive, losses.T.tolist(), (correct / n).tolist(), strict=True):
+        for i, of_batches, count in zip(alive, losses.T.tolist(), correct.tolist(), strict=True):
             who = f"This is model {i} of seed {seeds[i]}"
             histories[i].add_epoch(of_batches, sizes, rates[i] * scale, seconds, who)
             if right_of is not None:
-                histories[i].accuracy.append(share)
+                histories[i].accuracy.append(count / n)
+        stack.write(models)
+        for i in alive:
             watches[i].end_epoch(models[i], histories[i])
         stack.keep([i for i in alive if not histories[i].stopped])
     return histories

@@ -41,10 +41,11 @@ class Stack:
     def step(self, loss: Tensor, scale: float) -> None:
         """One step of all networks down the gradient of ``loss``, at ``scale`` times their learning rates."""
         weights = [self.state[name] for name in self.trained]
-        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        # Kept until the next ones are there: else the system takes the memory back at every step.
+        self._gradients = torch.autograd.grad(loss, weights, allow_unused=True)
         self.taken += 1
         with torch.no_grad():
-            for name, weight, gradient in zip(self.trained, weights, gradients, strict=True):
+            for name, weight, gradient in zip(self.trained, weights, self._gradients, strict=True):
                 if gradient is not None:
                     self._update(weight, gradient, self.first[name], self.second[name], scale)
 

@@ -31,12 +31,15 @@ class Times:
         cls, at: Collection[int] | None, at_steps: Collection[int] | None, epochs: int, batches: int
     ) -> Times:
         """The times ``at``, in epochs (default: all), and ``at_steps``."""
-        for name, times, last in (("at", at, epochs), ("at_steps", at_steps, epochs * batches)):
-            wrong = [t for t in times or () if not (t == int(t) and 0 <= t <= last)]
+        ends, steps = (
+            list(range(epochs + 1) if at is None else at),
+            list(() if at_steps is None else at_steps),
+        )
+        for name, given, last in (("at", ends, epochs), ("at_steps", steps, epochs * batches)):
+            wrong = [t for t in given if not (t == int(t) and 0 <= t <= last)]
             if wrong:
                 raise ValueError(f"{name} should be whole numbers from 0 to {last}, but holds {wrong[:3]}.")
-        ends = range(epochs + 1) if at is None else at
-        return cls(batches, frozenset(int(e) * batches for e in ends), frozenset(map(int, at_steps or ())))
+        return cls(batches, frozenset(int(t) * batches for t in ends), frozenset(int(t) for t in steps))
 
 
 @dataclass(frozen=True)
