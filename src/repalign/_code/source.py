@@ -12,7 +12,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
@@ -270,12 +270,20 @@ def library_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return " ".join(f"{d} {version(d)}" for d in sorted(set(_distributions().get(name, [])))) or "none"
+        return (
+            " ".join(f"{d} {version(d)}" for d in sorted(set(_distributions().get(name, []))))
+            or "not installed"
+        )
 
 
 def on_disk() -> Sources:
     """The package as its files are now: what a new process will import."""
-    return Sources({path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in _ROOT.rglob("*.py")})
+    return _read(tuple(sorted((path, *stamp(path)) for path in _ROOT.rglob("*.py"))))
+
+
+@lru_cache(maxsize=1)
+def _read(files: tuple[tuple[Path, int, int], ...]) -> Sources:
+    return Sources({path.relative_to(_ROOT).as_posix(): path.read_bytes() for path, *_ in files})
 
 
 @cache
@@ -292,7 +300,7 @@ def package_digest(roots: Iterable[str]) -> str:
     taken from the store, and nothing that is put there is ever found again.
     """
     roots = frozenset(roots)
-    found = _digest_imported(roots)
+    found = imported_digest(roots)
     if _touched():
         try:
             same = on_disk().digest(roots) == found
@@ -309,7 +317,8 @@ def package_digest(roots: Iterable[str]) -> str:
 
 
 @cache
-def _digest_imported(roots: frozenset[str]) -> str:
+def imported_digest(roots: frozenset[str]) -> str:
+    """Fingerprint of the code behind ``roots`` as it was when this process imported the package."""
     return imported().digest(roots)
 
 

@@ -47,11 +47,11 @@ def fingerprint(value: Any, what: str = "this value") -> str:
     return work.hexdigest()
 
 
-def code_behind(value: Any) -> tuple[str, ...]:
+def code_behind(value: Any) -> frozenset[str]:
     """The definitions of the package that ``value`` stands on, as roots for ``package_digest``."""
     work = _Hash()
     work.add(value, "this value")
-    return tuple(sorted(work.roots))
+    return frozenset(work.roots)
 
 
 class _Hash:
@@ -237,9 +237,14 @@ class _Hash:
                 self._put(str(step.argval))
 
     def _global(self, name: str, value: Any, after: list[dis.Instruction], title: str) -> None:
-        """A global; of a module the attributes behind it: ``models.MLP`` is MLP, not all of models."""
+        """A global; of a module the attributes behind it: ``models.MLP`` is MLP, not all of models.
+
+        Of a library its version and the attribute's name are enough: ``os.environ`` is not its content.
+        """
         for step in after:
             if not isinstance(value, types.ModuleType) or step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                break
+            if _is_library(value.__name__):
                 break
             name = f"{name}.{step.argval}"
             value = getattr(value, step.argval, "missing")

@@ -62,7 +62,7 @@ class Dataset:
         class numbers have none.
 
         >>> digits = load("mnist", n=20)
-        >>> digits.with_labels(digits.y.flip(0), "in reverse order").source.endswith("; labels in reverse order")
+        >>> digits.with_labels(digits.y.flip(0), "reversed").source.endswith("; labels reversed")
         True
         """
         if len(y) != len(self.x):
