@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import repalign
@@ -138,6 +140,37 @@ def test_different_values_differ_and_equal_ones_do_not(kind):
     marks = [fingerprint(value) for value in DIFFERENT[kind]()]
     assert len(set(marks)) == len(marks)
     assert [fingerprint(value) for value in DIFFERENT[kind]()] == marks
+
+
+LEAVES = st.sampled_from(
+    [0, 1, -1, 1.0, 0.5, float("inf"), True, False, None, "", "0", "a", "ab", b"", b"a", ()]
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(LEAVES, inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(TREES, TREES)
+def test_values_are_told_apart_exactly_when_they_read_differently(a, b):
+    assert (fingerprint(a) == fingerprint(b)) == (repr(a) == repr(b))
+
+
+def test_a_cell_of_a_notebook_is_never_taken_for_a_library():
+    """In a kernel __main__ was started from an installed file, as it is under pytest."""
+
+    def made(text):
+        space = {"__name__": "__main__"}
+        exec(text, space)
+        return space["f"]
+
+    texts = ("def f(x): return x + 1", "def f(x): return x + 2", "class f: a = 1", "class f: a = 2")
+    assert len({fingerprint(made(text)) for text in texts}) == 4
 
 
 def test_a_tensor_is_its_values_not_its_memory():

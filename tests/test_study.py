@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections import OrderedDict, namedtuple
@@ -16,11 +17,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
 
 import repalign
 from repalign import data, study
 from repalign.study import pack, run, store, style
 from repalign.study.claims import FIELDS, ClaimError, card, read
+from test_code import TREES
 
 TABLE = dict(smoke=dict(n=1), laptop=dict(n=2), desktop=dict(n=3), paper=dict(n=4))
 
@@ -352,6 +355,13 @@ def test_everything_comes_back_as_what_it_was():
     same(first, rich())
     same(study.cached(rich, {}), first)
     assert run.current.from_store == {"read": 1, "computed": 1}
+
+
+@given(TREES)
+def test_any_tree_of_plain_values_comes_back(value):
+    with tempfile.TemporaryDirectory() as folder:
+        pack.write(Path(folder) / "x.npz", "k", value)
+        assert repr(pack.read(Path(folder) / "x.npz", "k")) == repr(value)
 
 
 def gives(value):

@@ -7,21 +7,19 @@ functions and definitions that are never reached are not part of a fingerprint.
 from __future__ import annotations
 
 import ast
-import sys
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import repalign
 from repalign import _stamp as stamp
+from repalign._code.origin import PACKAGE, distributions, library_version
 from repalign._files import digest
 
 _ROOT = Path(repalign.__file__).parent
-PACKAGE = "repalign"
 EFFECTS, ALL = "", "*"  # in the place of a definition's name: what a module does on import, all that it has
 # Decorators that act on nothing but the function below them; any other may register it somewhere.
 _HARMLESS = {
@@ -141,7 +139,7 @@ class Sources:
                 seen.reached.add((module.name, ALL))
         if any(target.startswith("importlib") for target, _ in known.values()):
             # A library may be imported by its name in quotes.
-            seen.outside |= {name for name in _strings(statement) if name in _distributions()}
+            seen.outside |= {name for name in _strings(statement) if name in distributions()}
 
     def _follow(self, alias: _Alias, rest: list[str], seen: _Seen) -> None:
         """Add what an imported name, with the attributes behind it, stands for."""
@@ -255,25 +253,6 @@ def _dotted(node: ast.AST) -> Iterator[list[str]]:
 
 def _strings(node: ast.AST) -> Iterator[str]:
     return (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-
-
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
-
-
-@cache
-def library_version(name: str) -> str:
-    """The version of the installed library that is imported as ``name``."""
-    if name in sys.stdlib_module_names:
-        return f"{sys.version_info.major}.{sys.version_info.minor}"
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return (
-            " ".join(f"{d} {version(d)}" for d in sorted(set(_distributions().get(name, []))))
-            or "not installed"
-        )
 
 
 def on_disk() -> Sources:
