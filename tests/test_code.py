@@ -400,7 +400,7 @@ FILES = {
         def area(x: Set) -> Area:
             '''How it is.'''
             checked(x)
-            from repalign import late
+            from repalign.rooms import late
             return Area(x * WIDTH * HEIGHT + _tools.SCALE + late.shift())
 
         def unused(x):
@@ -415,7 +415,7 @@ FILES = {
         def twice(x):
             return 2 * x
         """,
-    "late.py": "def shift():\n    return 1\n\ndef other():\n    return 2\n",
+    "rooms/late.py": "def shift():\n    return 1\n\ndef other():\n    return 2\n",
     "data/__init__.py": "from repalign.data.sets import SETS, Set\n",
     "data/sets.py": "class Set:\n    pass\n\nSETS = {'a': 1}\n",
     "registry.py": """
@@ -452,7 +452,7 @@ PACKAGE_EDITS = [
     (AREA, "measures/area.py", "import torch", "import torch; print(1)", True),
     (AREA, "_tools.py", "return 2 * x", "return 3 * x", True),
     (AREA, "_tools.py", "SCALE = 2", "SCALE = 3", True),
-    (AREA, "late.py", "return 1", "return 3", True),
+    (AREA, "rooms/late.py", "return 1", "return 3", True),
     (AREA, "measures/__init__.py", "area import area", "rank import rank as area", True),
     (AREA, "measures/area.py", "How it is", "How it was", False),
     (AREA, "measures/area.py", "What it is", "What it was", False),
@@ -463,7 +463,7 @@ PACKAGE_EDITS = [
     (AREA, "measures/rank.py", "x + 1", "x + 2", False),
     (AREA, "measures/__init__.py", "rank as effective", "rank as effective, rank as other", False),
     (AREA, "_tools.py", "UNUSED = 3", "UNUSED = 4", False),
-    (AREA, "late.py", "return 2", "return 3", False),
+    (AREA, "rooms/late.py", "return 2", "return 3", False),
     (AREA, "data/sets.py", "'a': 1", "'a': 1, 'b': 2", False),
     (AREA, "__init__.py", "VERSION = 1", "VERSION = 2", False),
     (EFFECTIVE, "measures/rank.py", "x + 1", "x + 2", True),
@@ -492,7 +492,7 @@ def test_what_a_page_reaches():
     page = """
 from repalign import data, measures as m
 from repalign.data import Set
-import numpy, repalign._tools, repalign.late as late
+import numpy, repalign._tools, repalign.rooms.late as late
 
 # %%
 def later():
@@ -502,7 +502,8 @@ print(late)
 """
     found = Sources({path: textwrap.dedent(text).encode() for path, text in FILES.items()}).page(page)
     assert [root for root in found if not root.endswith(":")] == [
-        *("repalign._tools:twice", "repalign.late", "repalign.measures.rank:rank", "repalign.measures:area"),
+        *("repalign._tools:twice", "repalign.measures.rank:rank", "repalign.measures:area"),
+        "repalign.rooms.late",
     ]
     assert {"repalign.data:", "repalign.measures:"} <= set(found)  # imported, if only to run
 

@@ -56,7 +56,9 @@ class Sources:
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """``files`` by path inside the package, such as ``data/sets.py``."""
-        self.files = {_module_name(path): raw for path, raw in files.items()}
+        folders = {f"{folder.as_posix()}/__init__.py": b"" for path in files for folder in Path(path).parents}
+        # A folder without an __init__ is a package too, an empty one.
+        self.files = {_module_name(path): raw for path, raw in {**folders, **files}.items()}
         self._packages = {_module_name(path) for path in files if path.endswith("__init__.py")}
         self._parsed: dict[str, Module] = {}
         self._seen: dict[_Node, _Seen] = {}

@@ -224,7 +224,7 @@ def bench(
 )
 def data(context: typer.Context) -> None:
     """Data sets: list, get, verify, path, remove."""
-    from repalign.data.commands import app as data_app  # brings torch along: only when it is asked
+    from repalign.cli.data import app as data_app  # brings torch along: only when it is asked
 
     data_app(context.args, prog_name="repalign data")
 
@@ -236,7 +236,7 @@ def _known(profile: str) -> None:
 
 def _check_device(name: str) -> None:
     if name not in ("auto", "cpu"):  # torch is slow to import, and these two always work
-        from repalign.device import device
+        from repalign.machine.devices import device
 
         try:
             device(name)

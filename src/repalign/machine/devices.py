@@ -1,4 +1,4 @@
-"""Which device to compute on, and how chance is seeded."""
+"""Which device to compute on, and how randomness is seeded."""
 
 from __future__ import annotations
 

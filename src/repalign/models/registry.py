@@ -11,7 +11,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from repalign.vision import torchvision
+from repalign.machine.vision import torchvision
 
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0: halve the size
 

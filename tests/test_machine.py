@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import repalign
-from repalign.device import device, seed_everything
-from repalign.vision import torchvision
+from repalign.machine.devices import device, seed_everything
+from repalign.machine.vision import torchvision
 
 
 def test_auto_takes_what_is_there():
@@ -61,7 +61,7 @@ def test_torchvision_works_beside_this_torch():
 def test_another_failure_of_torchvision_is_not_hidden(tmp_path):
     """Only the one known error is mended; a broken install must still say so."""
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('something else')")
-    code = "from repalign.vision import torchvision; torchvision()"
+    code = "from repalign.machine.vision import torchvision; torchvision()"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
         capture_output=True,
@@ -75,6 +75,6 @@ def test_another_failure_of_torchvision_is_not_hidden(tmp_path):
 def test_import_is_light_and_lists_its_modules():
     code = "import sys, repalign; assert 'torch' not in sys.modules; print(*dir(repalign))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"alignment", "data", "study", "device"} <= set(done.stdout.split())
+    assert {"alignment", "data", "study", "machine"} <= set(done.stdout.split())
     with pytest.raises(AttributeError, match="it has alignment"):
         repalign.nonsense  # noqa: B018
