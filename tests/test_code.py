@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import types
 from collections import OrderedDict
@@ -16,10 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
+import repalign
 from repalign import data, models
-from repalign._code import fingerprint
+from repalign._code import fingerprint, on_disk, source
+from repalign._code.source import Sources
 
 
 class Point(NamedTuple):
@@ -137,6 +142,37 @@ def test_different_values_differ_and_equal_ones_do_not(kind):
     assert [fingerprint(value) for value in DIFFERENT[kind]()] == marks
 
 
+LEAVES = st.sampled_from(
+    [0, 1, -1, 1.0, 0.5, float("inf"), True, False, None, "", "0", "a", "ab", b"", b"a", ()]
+)
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(LEAVES, inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(TREES, TREES)
+def test_values_are_told_apart_exactly_when_they_read_differently(a, b):
+    assert (fingerprint(a) == fingerprint(b)) == (repr(a) == repr(b))
+
+
+def test_a_cell_of_a_notebook_is_never_taken_for_a_library():
+    """In a kernel __main__ was started from an installed file, as it is under pytest."""
+
+    def made(text):
+        space = {"__name__": "__main__"}
+        exec(text, space)
+        return space["f"]
+
+    texts = ("def f(x): return x + 1", "def f(x): return x + 2", "class f: a = 1", "class f: a = 2")
+    assert len({fingerprint(made(text)) for text in texts}) == 4
+
+
 def test_a_tensor_is_its_values_not_its_memory():
     x = torch.arange(6.0).reshape(2, 3)
     for same in (x.T.contiguous().T, x.clone(), torch.cat([x, x])[:2]):
@@ -175,6 +211,7 @@ def not_used(x):
 
 SCRIPT = '''
 import functools
+import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -209,7 +246,7 @@ class Net(nn.Module, Base):
         return soften(x) * self.half
 
 def soften(x):
-    return x - 0.25
+    return x - 0.25 + len(os.environ.get("REPALIGN_Y", ""))
 
 class Pair(NamedTuple):
     a: int
@@ -284,6 +321,10 @@ DO_NOT = {
     "a new function": ("def soften(x):", "def fresh(x):\n    return x\n\ndef soften(x):"),
     "a global named like an attribute": ("area = 7", "area = 8"),
     "an import that is not used": ("import functools", "import functools\nimport decimal"),
+    "the environment": (
+        "import functools",
+        "import functools, os\nos.environ['REPALIGN_X'] = 'x' + os.environ.get('REPALIGN_X', '')",
+    ),
     "how an annotation is written": ("def twice(x):", "def twice(x: int) -> float:"),
 }
 
@@ -293,10 +334,11 @@ def marks_of_edits():
     found = {}
     for title, (old, new) in {**DO_NOT, **MATTER}.items():
         assert (old in HELPER) + (old in SCRIPT) >= 1, title
-        for name, source in (("helper", HELPER), ("script", SCRIPT)):
+        for name, text in (("helper", HELPER), ("script", SCRIPT)):
             module = sys.modules[name] = types.ModuleType(name)
-            exec(compile(source.replace(old, new) if old else source, f"{name}.py", "exec"), vars(module))
+            exec(compile(text.replace(old, new) if old else text, f"{name}.py", "exec"), vars(module))
         found[title] = fingerprint(sys.modules["script"].main)
+    os.environ.pop("REPALIGN_X")
     return found
 
 
@@ -327,3 +369,165 @@ def test_another_process_finds_the_same(edits):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == edits
+
+
+# The package's own source, by a small package in its place.
+
+FILES = {
+    "__init__.py": "VERSION = 1\n",
+    "measures/__init__.py": """
+        from repalign.measures.area import area
+        from repalign.measures.rank import rank as effective
+        """,
+    "measures/area.py": """
+        from __future__ import annotations
+        import torch
+        from dataclasses import dataclass
+        from repalign import _tools
+        from repalign._tools import check as checked, twice
+        from repalign.data import Set
+
+        WIDTH = 3
+        HEIGHT, DEPTH = 4, 5
+
+        @dataclass
+        class Area:
+            '''What it is.'''
+            value: float
+            def half(self):
+                return twice(self.value) / 4
+
+        def area(x: Set) -> Area:
+            '''How it is.'''
+            checked(x)
+            from repalign.rooms import late
+            return Area(x * WIDTH * HEIGHT + _tools.SCALE + late.shift())
+
+        def unused(x):
+            return x
+        """,
+    "measures/rank.py": "def rank(x):\n    return x + 1\n",
+    "_tools.py": """
+        SCALE = 2
+        UNUSED = 3
+        def check(x):
+            return x
+        def twice(x):
+            return 2 * x
+        """,
+    "rooms/late.py": "def shift():\n    return 1\n\ndef other():\n    return 2\n",
+    "data/__init__.py": "from repalign.data.sets import SETS, Set\n",
+    "data/sets.py": "class Set:\n    pass\n\nSETS = {'a': 1}\n",
+    "registry.py": """
+        TABLE = {}
+        def register(name):
+            def keep(fn):
+                TABLE[name] = fn
+                return fn
+            return keep
+        def look(name):
+            return TABLE[name]
+        from repalign import plugins
+        """,
+    "plugins.py": """
+        from repalign.registry import TABLE, register
+        @register("one")
+        def one(x):
+            return helper(x)
+        def helper(x):
+            return x + 1
+        TABLE["two"] = lambda x: x + 2
+        def unused(x):
+            return x
+        """,
+}
+AREA, LOOK, EFFECTIVE = "repalign.measures:area", "repalign.registry:look", "repalign.measures:effective"
+PACKAGE_EDITS = [
+    (AREA, "measures/area.py", "x * WIDTH", "x + WIDTH", True),
+    (AREA, "measures/area.py", "WIDTH = 3", "WIDTH = 4", True),
+    (AREA, "measures/area.py", "= 4, 5", "= 5, 5", True),
+    (AREA, "measures/area.py", "/ 4", "/ 5", True),
+    (AREA, "measures/area.py", "value: float", "value: float = 1.0", True),
+    (AREA, "measures/area.py", "check as checked, twice", "twice as checked, check as twice", True),
+    (AREA, "measures/area.py", "import torch", "import torch; print(1)", True),
+    (AREA, "_tools.py", "return 2 * x", "return 3 * x", True),
+    (AREA, "_tools.py", "SCALE = 2", "SCALE = 3", True),
+    (AREA, "rooms/late.py", "return 1", "return 3", True),
+    (AREA, "measures/__init__.py", "area import area", "rank import rank as area", True),
+    (AREA, "measures/area.py", "How it is", "How it was", False),
+    (AREA, "measures/area.py", "What it is", "What it was", False),
+    (AREA, "measures/area.py", "WIDTH = 3", "WIDTH = (3)  # wide", False),
+    (AREA, "measures/area.py", "def area(x: Set) -> Area:", "def area(x) -> float:", False),
+    (AREA, "measures/area.py", "return x\n", "return x + 1\n", False),
+    (AREA, "measures/area.py", "import torch", "import torch, decimal", False),
+    (AREA, "measures/rank.py", "x + 1", "x + 2", False),
+    (AREA, "measures/__init__.py", "rank as effective", "rank as effective, rank as other", False),
+    (AREA, "_tools.py", "UNUSED = 3", "UNUSED = 4", False),
+    (AREA, "rooms/late.py", "return 2", "return 3", False),
+    (AREA, "data/sets.py", "'a': 1", "'a': 1, 'b': 2", False),
+    (AREA, "__init__.py", "VERSION = 1", "VERSION = 2", False),
+    (EFFECTIVE, "measures/rank.py", "x + 1", "x + 2", True),
+    (EFFECTIVE, "measures/area.py", "x * WIDTH", "x + WIDTH", False),
+    (LOOK, "plugins.py", "return helper(x)", "return -helper(x)", True),
+    (LOOK, "plugins.py", "x + 1", "x + 3", True),
+    (LOOK, "plugins.py", "x + 2", "x + 3", True),
+    (LOOK, "plugins.py", "return x\n", "return -x\n", False),
+    ("repalign.measures", "measures/rank.py", "x + 1", "x + 2", True),
+    ("repalign.measures", "measures/area.py", "x * WIDTH", "x + WIDTH", True),
+    ("repalign", "__init__.py", "VERSION = 1", "VERSION = 2", True),
+]
+
+
+@pytest.mark.parametrize("root, file, old, new, matters", PACKAGE_EDITS)
+def test_a_result_depends_on_the_definitions_that_it_reaches(root, file, old, new, matters):
+    def digest(files):
+        return Sources({path: textwrap.dedent(text).encode() for path, text in files.items()}).digest([root])
+
+    assert old in FILES[file]
+    edited = {**FILES, file: FILES[file].replace(old, new)}
+    assert (digest(edited) != digest(FILES)) == matters
+
+
+def test_what_a_page_reaches():
+    page = """
+from repalign import data, measures as m
+from repalign.data import Set
+import numpy, repalign._tools, repalign.rooms.late as late
+
+# %%
+def later():
+    from repalign.measures.rank import rank
+    return rank(m.area(1)), repalign._tools.twice(2)
+print(late)
+"""
+    found = Sources({path: textwrap.dedent(text).encode() for path, text in FILES.items()}).page(page)
+    assert [root for root in found if not root.endswith(":")] == [
+        *("repalign._tools:twice", "repalign.measures.rank:rank", "repalign.measures:area"),
+        "repalign.rooms.late",
+    ]
+    assert {"repalign.data:", "repalign.measures:"} <= set(found)  # imported, if only to run
+
+
+def test_every_public_name_of_the_package_has_its_code():
+    """Whatever a page takes from the package, its key finds the definition and what that uses."""
+    package, roots = on_disk(), []
+    for name in dir(repalign):
+        module = getattr(repalign, name)
+        roots += [f"{module.__name__}:{public}" for public in getattr(module, "__all__", [])]
+    digests = {root: package.digest([root]) for root in roots}
+    assert len(digests) > 60
+    assert len(set(digests.values())) == len(digests)
+    assert package.digest(roots) == on_disk().digest(reversed(roots))
+    with pytest.raises(ValueError, match="repalign has no module nothing"):
+        package.digest(["repalign.nothing:f"])
+
+
+def test_the_version_of_a_library_counts_where_it_is_used(monkeypatch):
+    versions = {"torch": "1"}
+    monkeypatch.setattr(source, "library_version", lambda name: versions.get(name, "0"))
+    files = {path: textwrap.dedent(text).encode() for path, text in FILES.items()}
+    files["measures/area.py"] = files["measures/area.py"].replace(b"x * WIDTH", b"torch.relu(x)")
+    before = [Sources(files).digest([root]) for root in (AREA, EFFECTIVE)]
+    versions["torch"] = "2"
+    after = [Sources(files).digest([root]) for root in (AREA, EFFECTIVE)]
+    assert [a != b for a, b in zip(after, before, strict=True)] == [True, False]

@@ -7,21 +7,19 @@ functions and definitions that are never reached are not part of a fingerprint.
 from __future__ import annotations
 
 import ast
-import sys
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from functools import cache, lru_cache
 from pathlib import Path
 
 import repalign
 from repalign import _stamp as stamp
+from repalign._code.origin import PACKAGE, distributions, library_version
 from repalign._files import digest
 
 _ROOT = Path(repalign.__file__).parent
-PACKAGE = "repalign"
 EFFECTS, ALL = "", "*"  # in the place of a definition's name: what a module does on import, all that it has
 # Decorators that act on nothing but the function below them; any other may register it somewhere.
 _HARMLESS = {
@@ -58,7 +56,9 @@ class Sources:
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """``files`` by path inside the package, such as ``data/sets.py``."""
-        self.files = {_module_name(path): raw for path, raw in files.items()}
+        folders = {f"{folder.as_posix()}/__init__.py": b"" for path in files for folder in Path(path).parents}
+        # A folder without an __init__ is a package too, an empty one.
+        self.files = {_module_name(path): raw for path, raw in {**folders, **files}.items()}
         self._packages = {_module_name(path) for path in files if path.endswith("__init__.py")}
         self._parsed: dict[str, Module] = {}
         self._seen: dict[_Node, _Seen] = {}
@@ -141,7 +141,7 @@ class Sources:
                 seen.reached.add((module.name, ALL))
         if any(target.startswith("importlib") for target, _ in known.values()):
             # A library may be imported by its name in quotes.
-            seen.outside |= {name for name in _strings(statement) if name in _distributions()}
+            seen.outside |= {name for name in _strings(statement) if name in distributions()}
 
     def _follow(self, alias: _Alias, rest: list[str], seen: _Seen) -> None:
         """Add what an imported name, with the attributes behind it, stands for."""
@@ -257,25 +257,14 @@ def _strings(node: ast.AST) -> Iterator[str]:
     return (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
 
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
-
-
-@cache
-def library_version(name: str) -> str:
-    """The version of the installed library that is imported as ``name``."""
-    if name in sys.stdlib_module_names:
-        return f"{sys.version_info.major}.{sys.version_info.minor}"
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return " ".join(f"{d} {version(d)}" for d in sorted(set(_distributions().get(name, [])))) or "none"
-
-
 def on_disk() -> Sources:
     """The package as its files are now: what a new process will import."""
-    return Sources({path.relative_to(_ROOT).as_posix(): path.read_bytes() for path in _ROOT.rglob("*.py")})
+    return _read(tuple(sorted((path, *stamp(path)) for path in _ROOT.rglob("*.py"))))
+
+
+@lru_cache(maxsize=1)
+def _read(files: tuple[tuple[Path, int, int], ...]) -> Sources:
+    return Sources({path.relative_to(_ROOT).as_posix(): path.read_bytes() for path, *_ in files})
 
 
 @cache
@@ -292,7 +281,7 @@ def package_digest(roots: Iterable[str]) -> str:
     taken from the store, and nothing that is put there is ever found again.
     """
     roots = frozenset(roots)
-    found = _digest_imported(roots)
+    found = imported_digest(roots)
     if _touched():
         try:
             same = on_disk().digest(roots) == found
@@ -309,7 +298,8 @@ def package_digest(roots: Iterable[str]) -> str:
 
 
 @cache
-def _digest_imported(roots: frozenset[str]) -> str:
+def imported_digest(roots: frozenset[str]) -> str:
+    """Fingerprint of the code behind ``roots`` as it was when this process imported the package."""
     return imported().digest(roots)
 
 

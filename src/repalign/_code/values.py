@@ -12,10 +12,10 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from repalign._code.source import PACKAGE, library_version, package_digest
+from repalign._code.origin import in_package, is_library, is_named, library_version
+from repalign._code.source import package_digest
 
 _DESCRIPTORS = (
     types.GetSetDescriptorType,
@@ -30,6 +30,7 @@ _NOT_OF_A_CLASS = {
     *("__doc__", "__firstlineno__", "__module__", "__orig_bases__", "__parameters__", "__qualname__"),
     *("__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl"),
 }
+_GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _SILENT = {"CACHE", "EXTENDED_ARG", "NOP"}
 
 
@@ -47,11 +48,11 @@ def fingerprint(value: Any, what: str = "this value") -> str:
     return work.hexdigest()
 
 
-def code_behind(value: Any) -> tuple[str, ...]:
+def code_behind(value: Any) -> frozenset[str]:
     """The definitions of the package that ``value`` stands on, as roots for ``package_digest``."""
     work = _Hash()
     work.add(value, "this value")
-    return tuple(sorted(work.roots))
+    return frozenset(work.roots)
 
 
 class _Hash:
@@ -154,9 +155,9 @@ class _Hash:
 
     def _module(self, module: types.ModuleType) -> None:
         name = module.__name__
-        if _in_package(name):
+        if in_package(name):
             self._root(name)
-        elif _is_library(name):
+        elif is_library(name):
             self._library(name, "")
         else:
             self._put("module")
@@ -166,10 +167,10 @@ class _Hash:
                     self.add(value, f"{name}.{key}")
 
     def _class(self, cls: type) -> None:
-        if _in_package(cls.__module__) and _named(cls):
+        if in_package(cls.__module__) and is_named(cls):
             self._root(f"{cls.__module__}:{cls.__qualname__}")
             return
-        if _is_library(cls.__module__):
+        if is_library(cls.__module__):
             self._library(cls.__module__, cls.__qualname__)
             return
         self._put("class", cls.__qualname__)
@@ -182,12 +183,12 @@ class _Hash:
                 self.add(value, f"{cls.__qualname__}.{name}")
 
     def _function(self, fn: types.FunctionType) -> None:
-        if _in_package(fn.__module__ or "") and _named(fn):
+        if in_package(fn.__module__ or "") and is_named(fn):
             self._root(f"{fn.__module__}:{fn.__qualname__}")
             return
         home = fn.__globals__.get("__name__", "")
         inner = "<locals>" in fn.__code__.co_qualname  # made anew for each closure
-        if _is_library(home):
+        if is_library(home):
             self._library(home, fn.__code__.co_qualname)
             if not inner:
                 return
@@ -227,7 +228,7 @@ class _Hash:
             elif step.opname == "IMPORT_NAME":
                 self._put(step.argval)
                 self._import(step.argval, loud[i - 2].argval, loud[i - 1].argval, names)
-            elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            elif step.opname in _GLOBALS:
                 self._put(step.argval)
                 if step.argval in names:
                     self._global(step.argval, names[step.argval], loud[i + 1 :], title)
@@ -237,9 +238,14 @@ class _Hash:
                 self._put(str(step.argval))
 
     def _global(self, name: str, value: Any, after: list[dis.Instruction], title: str) -> None:
-        """A global; of a module the attributes behind it: ``models.MLP`` is MLP, not all of models."""
+        """A global; of a module the attributes behind it: ``models.MLP`` is MLP, not all of models.
+
+        Of a library its version and the attribute's name are enough: ``os.environ`` is not its content.
+        """
         for step in after:
             if not isinstance(value, types.ModuleType) or step.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                break
+            if is_library(value.__name__):
                 break
             name = f"{name}.{step.argval}"
             value = getattr(value, step.argval, "missing")
@@ -249,11 +255,11 @@ class _Hash:
         """An import inside a function."""
         if level:
             name = importlib.util.resolve_name("." * level + name, names.get("__package__") or "")
-        if _in_package(name):
+        if in_package(name):
             self.roots.update(f"{name}:{part}" for part in wanted or ())
             if not wanted:
                 self.roots.add(name)
-        elif _is_library(name):
+        elif is_library(name):
             self._library(name, "")
         else:
             try:
@@ -325,31 +331,3 @@ class _Hash:
 
     def _here(self, value: Any) -> str:
         return f"{self._where[-1]} ({type(value).__name__})".replace(", (", " (")
-
-
-def _in_package(module: str) -> bool:
-    return module == PACKAGE or module.startswith(PACKAGE + ".")
-
-
-def _named(value: Any) -> bool:
-    """Is ``value`` what its module has under its name?"""
-    found: Any = sys.modules.get(value.__module__)
-    for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is value
-
-
-@functools.cache
-def _is_library(module: str) -> bool:
-    """Is it installed, so that a version tells all? Files anywhere else may change from day to day."""
-    top = module.partition(".")[0]
-    if top in sys.stdlib_module_names and top != "__main__":
-        return True
-    loaded = sys.modules.get(top)
-    try:
-        spec = getattr(loaded, "__spec__", None) or importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return False
-    places = [getattr(spec, "origin", None), *(getattr(spec, "submodule_search_locations", None) or ())]
-    parts = {part for place in places if place for part in Path(place).parts}
-    return not {"site-packages", "dist-packages"}.isdisjoint(parts)
