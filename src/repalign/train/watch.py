@@ -31,10 +31,8 @@ class Times:
         cls, at: Collection[int] | None, at_steps: Collection[int] | None, epochs: int, batches: int
     ) -> Times:
         """The times ``at``, in epochs (default: all), and ``at_steps``."""
-        ends, steps = (
-            list(range(epochs + 1) if at is None else at),
-            list(() if at_steps is None else at_steps),
-        )
+        ends = list(range(epochs + 1) if at is None else at)
+        steps = [] if at_steps is None else list(at_steps)
         for name, given, last in (("at", ends, epochs), ("at_steps", steps, epochs * batches)):
             wrong = [t for t in given if not (t == int(t) and 0 <= t <= last)]
             if wrong:
