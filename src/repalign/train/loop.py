@@ -145,8 +145,9 @@ def fit(
 def prefers_channels_last(model: nn.Module, x: Tensor) -> bool:
     """Does this network say that it trains faster with channels last (``model.channels_last``), on a CPU?
 
-    Of this package's networks the residual ones do: they take 10–30% less processor time; networks
-    without skips gain nothing or lose. The results are the same up to rounding.
+    Of this package's networks the residual ones with batch norm do: on 32×32 images most of them train
+    1.1 to 1.4 times as fast. VGG and group norm lose 5–20%, small plain networks go either way. Set the
+    attribute on a network of your own. The results are the same up to rounding.
     """
     return x.ndim == 4 and x.device.type == "cpu" and bool(getattr(model, "channels_last", False))
 
