@@ -137,7 +137,10 @@ def test_the_key_of_a_page_follows_the_code_that_it_reaches(root, monkeypatch):
         return execute.job(root, page, dict(profile="laptop")).key
 
     before, text = key(), files[home].decode()
-    assert key(**{home: (text + "\n\ndef fresh():\n    return 1  # new\n").encode()}) == before
+    assert (
+        key(**{path: raw + b"\n\ndef fresh():\n    return 1  # new\n" for path, raw in files.items()})
+        == before
+    )
     assert key(**{"tangent/hessian.py": files["tangent/hessian.py"] + b"\nprint(1)\n"}) == before
     start = text.index('"""', text.index("def cka("))
     docless = text[:start] + '"""Other words."""' + text[text.index('"""', start + 3) + 3 :]

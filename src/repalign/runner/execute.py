@@ -67,7 +67,7 @@ def _code(source: str) -> str:
     """Fingerprint of the code that a page reaches, as its kernel would import it now."""
     package = on_disk()
     try:
-        roots = [*package.page(source), "repalign.runner.one", "repalign.study.style"]
+        roots = [*package.page(source), "repalign.runner.one:start"]
     except SyntaxError:  # the page will say what is wrong with it when it runs
         roots = list(package.files)
     return package.digest(roots) + digest(stylesheet())
