@@ -148,6 +148,7 @@ def test_the_key_of_a_page_follows_the_code_that_it_reaches(root, monkeypatch):
     assert key(**{home: docless.encode()}) == before
     assert key(**{home: text.replace("def cka(", "def cka(_more=0, *, ", 1).encode()}) != before
     assert key(**{"_arrays.py": files["_arrays.py"] + b"\nprint(1)\n"}) != before
+    assert key(**{"_arrays.py": b"half an edit ("}) != before
     assert (
         key(**{"study/run.py": files["study/run.py"].replace(b'"page": current.page', b'"page": ""')})
         != before

@@ -287,7 +287,7 @@ def package_digest(roots: Iterable[str]) -> str:
     if _touched():
         try:
             same = on_disk().digest(roots) == found
-        except (ValueError, SyntaxError):  # somebody is in the middle of an edit
+        except (OSError, ValueError, SyntaxError):  # somebody is in the middle of an edit
             same = False
         if not same:
             warnings.warn(
