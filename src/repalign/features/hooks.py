@@ -39,9 +39,9 @@ def extract(
 
     ``layers`` are module names; ``output`` is the model's own. :func:`layers` lists them all. Without names
     it is ``model.probed``, or else the blocks, activations and recurrent layers that are met when lists of
-    modules are opened, and the attributes that have lists of blocks inside. Of a layer that runs several times per
-    pass name one call, ``"relu#2"`` for the second, or ``"relu#mean"``. Of an output that is several tensors
-    the first with a row per sample counts.
+    modules are opened, and attributes that have lists of blocks inside. Of a layer that runs several times
+    per pass name one call, ``"relu#2"`` for the second, or ``"relu#mean"``. Of an output that is several
+    tensors the first with a row per sample counts.
 
     The model runs in eval mode, without gradients, where its parameters are, also one that is compiled or
     in parallel; results come to the CPU, numpy if ``x`` was. Everything of a sample becomes one row;
