@@ -172,6 +172,35 @@ def test_a_model_without_parameters_and_one_wrapped_in_others():
     assert torch.equal(extract(inner, x, "body._orig_mod.0.1")["body._orig_mod.0.1"], expected)
 
 
+class Inferring(nn.Sequential):
+    @torch.inference_mode()
+    def forward(self, x):
+        return super().forward(x)
+
+
+def test_a_model_that_runs_in_inference_mode():
+    net, x = Inferring(nn.Linear(3, 4), nn.ReLU()), torch.ones(2, 3)
+    assert torch.equal(extract(net, x)["1"], net(x))
+
+
+class OneByOne(nn.Module):
+    """Its layer sees the samples one after the other, as often as there are samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return torch.stack([self.layer(row) for row in x])
+
+
+def test_a_layer_that_runs_once_per_sample():
+    net, x = OneByOne(), torch.ones(4, 3)
+    assert list(extract(net, x)) == ["output"]
+    with pytest.raises(ValueError, match="a row per sample, but does not"):
+        extract(net, x, ["layer#1"])
+
+
 def test_half_precision_stays_half_and_pools_without_overflow():
     net = nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.ReLU()).half()
     net[0].weight.data.fill_(100.0)

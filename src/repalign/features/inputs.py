@@ -38,7 +38,7 @@ class Batch(NamedTuple):
                 leaf = torch.from_numpy(np.array(leaf))
             if not isinstance(leaf, Tensor) or like is None:
                 return leaf
-            return leaf.to(like.device, like.dtype if leaf.is_floating_point() else None)
+            return leaf.to(like.device, like.dtype if leaf.is_floating_point() else leaf.dtype)
 
         args, kwargs = _map(self.args, ready), _map(self.kwargs, ready)
         tensors = leaves((args, kwargs))
@@ -103,7 +103,7 @@ class Batches:
 
 def leaves(tree: Any) -> list[Tensor]:
     """Every tensor of nested tuples, lists, dicts and objects with fields, in their order."""
-    return [leaf for leaf in _flat(tree) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in _flat(tree) if isinstance(leaf, Tensor) and not leaf.is_nested]
 
 
 def _flat(tree: Any) -> Iterator[Any]:

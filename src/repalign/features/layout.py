@@ -90,13 +90,13 @@ class Evidence:
             if turned is not None:
                 self.made[out] = turned
 
-    def channels(self, tensor: Tensor, shape: tuple[int, ...], features: int | None) -> str | None:
-        """Where the channels of a layer's output are, ``shape`` being that of one sample.
+    def channels(self, tensor: int, shape: tuple[int, ...], features: int | None) -> str | None:
+        """Where the channels of a layer's output are, by its id; ``shape`` is that of one sample.
 
         ``features`` is the width of the last module inside the layer: it decides where no other axis is as
         long. Where nothing else is known, a network whose modules are all of one kind is of that kind.
         """
-        known = self.made.get(id(tensor)) or self.taken.get(id(tensor))
+        known = self.made.get(tensor) or self.taken.get(tensor)
         if known is None and features is not None and shape.count(features) == 1:
             known = {0: "first", len(shape) - 1: "last"}.get(shape.index(features))
         return next(iter(self.kinds)) if known is None and len(self.kinds) == 1 else known

@@ -33,7 +33,7 @@ class Memory:
         if name not in self.rows:
             self.rows[name] = torch.empty(self.n, rows.shape[1], dtype=rows.dtype)
         start = self.filled.get(name, 0)
-        self.rows[name][start : start + len(rows)] = rows
+        self.rows[name][start : start + len(rows)] = rows.cpu()
         self.filled[name] = start + len(rows)
 
     def take(self, name: str) -> Tensor:

@@ -141,25 +141,35 @@ def ready(model: nn.Module) -> Iterator[None]:
         yield
 
 
+class _Tensor(NamedTuple):
+    shape: tuple[int, ...]
+    floating: bool
+    state: tuple[int, int]
+
+
 class _Call(NamedTuple):
-    outputs: list[Tensor]
-    states: list[tuple[int, int]]
+    outputs: list[_Tensor]
     features: int | None
     seq_first: bool
+
+
+def _noted(tensor: Tensor) -> _Tensor:
+    version = 0 if tensor.is_inference() else tensor._version
+    return _Tensor(tuple(tensor.shape), tensor.is_floating_point(), (id(tensor), version))
 
 
 def look(model: nn.Module, batch: Batch) -> dict[nn.Module, list[Place | None]]:
     """For every module and each of its calls: where its output has the samples, None where nowhere."""
     # Samples are repeated when there are too few.
     small, large = (batch.take([i % batch.rows for i in range(n)]) for n in (2, 3))
-    before, _ = _watch(model, small)
+    before = _watch(model, small)[0]
     after, evidence = _watch(model, large)
     found: dict[nn.Module, list[Place | None]] = {}
     for module, calls in after.items():
-        pairs = zip(before[module], calls, strict=False)
+        found[module] = [None] * len(calls)
         # With another number of calls there is no telling which is which.
-        same = len(before[module]) == len(calls)
-        found[module] = [_place(a, b, evidence) if same else None for a, b in pairs]
+        if len(before[module]) == len(calls):
+            found[module] = [_place(a, b, evidence) for a, b in zip(before[module], calls, strict=True)]
         if any(call.seq_first for call in calls) and any(p and p.axis == 0 for p in found[module]):
             warnings.warn(
                 f"a {type(module).__name__} of the model has batch_first=False, but gets the samples on its "
@@ -191,8 +201,7 @@ def _watch(model: nn.Module, batch: Batch) -> tuple[dict[nn.Module, list[_Call]]
         features = widths[-1] if len(widths) > first else None
         timed = isinstance(module, (nn.RNNBase, nn.MultiheadAttention)) and not module.batch_first
         seq_first = timed and bool(inputs) and inputs[0].ndim == 3
-        states = [(id(tensor), tensor._version) for tensor in outputs]
-        calls[module].append(_Call(outputs, states, features, seq_first))
+        calls[module].append(_Call([_noted(tensor) for tensor in outputs], features, seq_first))
 
     with ExitStack() as undo:
         for module in calls:
@@ -206,11 +215,11 @@ def _place(two: _Call, three: _Call, evidence: layout.Evidence) -> Place | None:
     """The first tensor of which an axis has as many entries as there are samples, in both passes."""
     for i, (a, b) in enumerate(zip(two.outputs, three.outputs, strict=False)):
         axes = [axis for axis, sizes in enumerate(zip(a.shape, b.shape, strict=False)) if sizes == (2, 3)]
-        if a.ndim == b.ndim and axes:
+        if len(a.shape) == len(b.shape) and axes:
             axis = axes[0]
             shape = (*b.shape[:axis], *b.shape[axis + 1 :])
-            told = evidence.channels(b, shape, three.features)
-            return Place(i, axis, shape, told, b.is_floating_point(), three.states[i])
+            told = evidence.channels(b.state[0], shape, three.features)
+            return Place(i, axis, shape, told, b.floating, b.state)
     return None
 
 
