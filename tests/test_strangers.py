@@ -470,6 +470,24 @@ def test_where_nothing_tells_the_user_must(turn):
     torch.testing.assert_close(extract(net, x, ["same"], pool="mean", channels=where)["same"], expected)
     with pytest.raises(ValueError, match="'first' or 'last', but is 'middle'"):
         extract(net, x, ["same"], channels="middle")
+    with pytest.raises(ValueError, match="layers that are taken, but names other"):
+        extract(net, x, ["same"], channels={"other": "last"})
+
+
+class Patches(nn.Module):
+    """A convolution cuts patches; nothing after it is a module of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.same = nn.Conv2d(3, 4, 4, stride=4), nn.Identity()
+
+    def forward(self, x):
+        return self.same(self.cut(x).flatten(2).mT * 2)
+
+
+def test_maps_say_nothing_about_tokens():
+    with pytest.raises(ValueError, match=r"'same' gives \(4, 4\) .* pass channels"):
+        extract(Patches(), images(2, size=8), ["same"], pool="mean")
 
 
 def test_the_class_token():

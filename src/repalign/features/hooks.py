@@ -138,6 +138,9 @@ def _wanted(
             f"no layer of {type(model).__name__} runs once per pass and gives a row per sample: name layers, "
             "or set model.probed. features.layers(model, x) lists them."
         )
+    other = [name for name in channels if name not in names] if isinstance(channels, Mapping) else []
+    if other:
+        raise ValueError(f"channels should be of layers that are taken, but names {', '.join(other)}.")
     return [_want(name, inside, seen, pool, channels) for name in _known(model, inside, names)]
 
 

@@ -66,7 +66,7 @@ class Evidence:
     def __init__(self) -> None:
         self.made: dict[int, str] = {}
         self.taken: dict[int, str] = {}
-        self.kinds: set[str] = set()
+        self.kinds: dict[int, set[str]] = {}
         # Alive, so that no two tensors of a pass have the same id.
         self.alive: list[Tensor] = []
 
@@ -79,8 +79,7 @@ class Evidence:
         if kind is not None:
             if inputs and inputs[0].ndim > 2:
                 self.taken.setdefault(id(inputs[0]), kind)
-            if outputs[0].ndim > 2:
-                self.kinds.add(kind)
+            self.kinds.setdefault(outputs[0].ndim, set()).add(kind)
             self.made[out] = kind
         elif inputs and (activation(module) or isinstance(module, _SAME)):
             if id(inputs[0]) in self.made:
@@ -94,12 +93,13 @@ class Evidence:
         """Where the channels of a layer's output are, by its id; ``shape`` is that of one sample.
 
         ``features`` is the width of the last module inside the layer: it decides where no other axis is as
-        long. Where nothing else is known, a network whose modules are all of one kind is of that kind.
+        long. Where nothing else is known, what all modules with as many axes have in common decides.
         """
         known = self.made.get(tensor) or self.taken.get(tensor)
         if known is None and features is not None and shape.count(features) == 1:
             known = {0: "first", len(shape) - 1: "last"}.get(shape.index(features))
-        return next(iter(self.kinds)) if known is None and len(self.kinds) == 1 else known
+        others = self.kinds.get(len(shape) + 1, set())
+        return next(iter(others)) if known is None and len(others) == 1 else known
 
 
 def _turned(kind: str | None, dims: Any) -> str | None:
