@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import write_json
+from repalign.machine import memory, onednn
 
 NOTEBOOK = "page.ipynb"
 RESULTS = "results"
@@ -30,6 +31,8 @@ def start(source: str, parameters: dict[str, Any], scratch: Path, threads: int) 
         # Several pages at once would otherwise fight for the cores, and so would their sweeps.
         "OMP_NUM_THREADS": str(threads),
         "REPALIGN_JOBS": str(threads),
+        **memory.environment(),
+        **onednn.environment(),
         **os.environ,
         "REPALIGN_OUT": str(scratch / RESULTS),
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
+from repalign.machine import memory, onednn
 from repalign.study import run, send, store
 
 _Cell = tuple[
@@ -66,6 +67,7 @@ def sweep(
     ``retries`` times with growing pauses. A cell that raises does not stop the others; at the end a
     :class:`SweepError` names every one that failed with its configuration.
     """
+    onednn.prepare()  # the workers inherit it
     shown, configs = configs, [{**config, **common} for config in configs]
     keys = store.keys(fn, configs, data)
     todo = list({key: i for i, key in enumerate(keys) if not store.has(fn, key)}.values())
@@ -126,10 +128,17 @@ def _label(value: Any) -> Any:
 
 
 def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: Any) -> _Cell:
+    onednn.prepare()  # on a cluster, each machine for itself
     try:
         return index, "", fn(**config) if data is None else fn(data, **config)
     except Exception:
         return index, traceback.format_exc(), None
+
+
+def _in_own_process(*cell: Any) -> _Cell:
+    """In a worker that this module started."""
+    memory.keep()
+    return _compute_and_keep(*cell)
 
 
 def _compute_and_keep(
@@ -161,7 +170,7 @@ def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Ce
         try:
             with parallel_config(backend="loky", inner_max_num_threads=threads):
                 work = (
-                    delayed(_compute_and_keep)(i, fn, config, key, data, str(store.directory().parent))
+                    delayed(_in_own_process)(i, fn, config, key, data, str(store.directory().parent))
                     for i, fn, config, key, data in list(left.values())
                 )
                 # One cell at a time: cells are long, and a lost worker should take only its own along.
