@@ -19,7 +19,7 @@ from repalign.tangent.plan import watch
 
 # Rows of a kernel multiplied at once: a square of them stays in the processor's cache, and the more
 # squares, the less is computed twice on the diagonal. A trace has few rows, with long products.
-TILE, TRACE_TILE = 320, 128
+TILE, TRACE_TILE = 640, 128
 # Where every pair of positions meets: so many of them, and not more samples than are worth a product.
 POSITIONS, FEW = 512, 8
 # Where Jacobian rows are formed, a slice of their columns at a time: of so many rows, and so many numbers.
