@@ -36,8 +36,8 @@ def one_by_one(name: str, dtype: str) -> tuple[float, int]:
     import torch
     from PIL import Image
 
-    from repalign.data import cache
-    from repalign.vision import torchvision
+    from repalign.data.acquire import cache
+    from repalign.machine.vision import torchvision
 
     to_tensor = torchvision().transforms.ToTensor()
     begin = time.perf_counter()
@@ -68,7 +68,7 @@ def case(name: str, dtype: str, method: str) -> None:
     import torch
 
     from repalign import data  # what imports take is not counted
-    from repalign.vision import torchvision
+    from repalign.machine.vision import torchvision
 
     torchvision()
     torch.set_num_threads(1)

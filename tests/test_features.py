@@ -11,7 +11,7 @@ from torch import nn
 
 from repalign import features, models
 from repalign.features import extract, rbf
-from repalign.models.initialisation import generator, normal
+from repalign.models.initialization import generator, normal
 
 
 @pytest.fixture
@@ -148,11 +148,20 @@ class Twice(nn.Module):
         super().__init__()
         self.layer = nn.Linear(3, 3)
         self.idle = nn.Linear(3, 3)
-        self.pair = nn.LSTM(3, 3, batch_first=True)
 
     def forward(self, x):
-        self.pair(x[:, None])
         return self.layer(self.layer(x))
+
+
+class Halves(nn.Module):
+    """Its only layer sees every sample as three."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, x):
+        return self.layer(x.reshape(-1, 1)).sum()
 
 
 ROWS = torch.ones(4, 3)
@@ -166,15 +175,17 @@ ROWS = torch.ones(4, 3)
         (lambda: extract(models.MLP(3, 2), ROWS, [""]), "no layer ''"),
         (lambda: extract(models.MLP(3, 2), ROWS, ["fc1", "fc1"]), "each once"),
         (lambda: extract(models.MLP(3, 2), ROWS, []), "each once"),
-        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean or max"),
+        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean, max or token"),
         (lambda: extract(models.MLP(3, 2), ROWS, batch_size=0), "at least 1"),
         (lambda: extract(models.MLP(3, 2), ROWS[0]), "at least one row"),
         (lambda: extract(models.MLP(3, 2), ROWS[:0]), "at least one row"),
         (lambda: extract(models.MLP(3, 2), ROWS * torch.inf), "finite"),
-        (lambda: extract(Twice(), ROWS), "set model.probed"),
-        (lambda: extract(Twice(), ROWS, ["layer"]), "more than once"),
+        (lambda: extract(Twice(), ROWS, ["layer"]), "more than once per pass, 2 times: name one call"),
+        (lambda: extract(Twice(), ROWS, ["layer#3"]), "'layer#1' to 'layer#2'"),
+        (lambda: extract(Twice(), ROWS, ["layer#first"]), "not 'layer#first'"),
         (lambda: extract(Twice(), ROWS, ["idle"]), "does not run these layers: idle"),
-        (lambda: extract(Twice(), ROWS, ["pair"]), "tensor of 4 rows, but gives tuple"),
+        (lambda: extract(Halves(), ROWS), "set model.probed"),
+        (lambda: extract(Halves(), ROWS, ["layer"]), "a row per sample, but does not"),
         (lambda: rbf(ROWS, bandwidth=0.0), "above 0"),
         (lambda: rbf(ROWS, torch.ones(2, 5)), "3 and 5"),
     ],
@@ -185,14 +196,14 @@ def test_bad_input_says_what_to_do(call, message):
 
 
 def test_rbf_is_its_formula():
-    x, centres = normal((7, 2, 3), generator(0)), normal((5, 2, 3), generator(1))
-    a, b = (v.flatten(1) / v.flatten(1).norm(dim=1, keepdim=True) for v in (x, centres))
+    x, centers = normal((7, 2, 3), generator(0)), normal((5, 2, 3), generator(1))
+    a, b = (v.flatten(1) / v.flatten(1).norm(dim=1, keepdim=True) for v in (x, centers))
     expected = torch.stack([torch.exp(-(a - c).square().sum(1) / (2 * 0.5**2)) for c in b], dim=1)
-    torch.testing.assert_close(rbf(x, centres, bandwidth=0.5), expected)
+    torch.testing.assert_close(rbf(x, centers, bandwidth=0.5), expected)
     assert torch.equal(rbf(x).diagonal(), torch.ones(7))
     assert torch.linalg.matrix_rank(rbf(x.double())) == 7  # expressive: any labels can be fitted
-    far = torch.exp(-(x.flatten(1)[0] - centres.flatten(1)[0]).square().sum() / 2)
-    torch.testing.assert_close(rbf(x, centres, unit=False)[0, 0], far)
+    far = torch.exp(-(x.flatten(1)[0] - centers.flatten(1)[0]).square().sum() / 2)
+    torch.testing.assert_close(rbf(x, centers, unit=False)[0, 0], far)
     assert isinstance(rbf(x.numpy()), np.ndarray)
 
 
@@ -231,7 +242,7 @@ def test_hog(pictures):
     cells = features.hog(ramp).reshape(4, 9)
     assert isinstance(cells, np.ndarray)
     assert ((cells > 1e-6).sum(axis=1) == 1).all()
-    # Brighter by a factor: the same, since blocks are normalised.
+    # Brighter by a factor: the same, since blocks are normalized.
     np.testing.assert_allclose(features.hog(0.5 * ramp), features.hog(ramp), atol=1e-4)
     whole = (255 * pictures).round().to(torch.uint8)
     torch.testing.assert_close(features.hog(whole), features.hog(whole.double() / 255).float())
@@ -287,7 +298,7 @@ def test_dictionary_has_more_atoms_than_inputs_and_follows_its_seed():
     [
         (lambda: features.hog(torch.ones(2, 3, 8, 8)), "one block needs 16 pixels"),
         (lambda: features.hog(torch.ones(2, 5, 32, 32)), "1 or 3"),
-        (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalised"),
+        (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalized"),
         (lambda: features.sift_vocabulary(torch.zeros(2, 32, 32), 5), "2 images have 0"),
         (lambda: features.dictionary(ROWS, learned=torch.ones(2, 5)), "3 and 5 columns"),
     ],

@@ -34,9 +34,9 @@ import numpy as np
 import torch
 
 from repalign import data, models, study, train
-from repalign import device as devices
 from repalign.alignment import Spectrum, alignment_curve, spectrum, unit_rows
 from repalign.data import disjoint
+from repalign.machine import devices
 
 study.begin("imani/04_variety")
 

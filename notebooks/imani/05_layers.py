@@ -33,8 +33,8 @@ import numpy as np
 import torch
 
 from repalign import data, features, models, study, train
-from repalign import device as devices
 from repalign.alignment import spectrum, unit_rows
+from repalign.machine import devices
 
 study.begin("imani/05_layers")
 

@@ -33,13 +33,13 @@ import numpy as np
 import torch
 
 from repalign import data, study
-from repalign import device as devices
 from repalign.alignment import (
     gd_loss,
     iteration_bound,
     spectrum,
     unit_rows,
 )
+from repalign.machine import devices
 
 study.begin("imani/06_convergence")
 

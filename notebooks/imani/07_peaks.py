@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from repalign import data, linear, models, study, train
-from repalign import device as devices
 from repalign.alignment import alignment, spectrum, unit_rows
+from repalign.machine import devices
 
 study.begin("imani/07_peaks")
 

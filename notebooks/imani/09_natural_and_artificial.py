@@ -38,8 +38,8 @@ import torch
 from torch.nn import functional
 
 from repalign import data, features, models, study, train
-from repalign import device as devices
 from repalign.alignment import spectrum, unit_rows
+from repalign.machine import devices
 from repalign.models import transfer
 
 study.begin("imani/09_natural_and_artificial")

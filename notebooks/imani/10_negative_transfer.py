@@ -39,8 +39,8 @@ import torch
 from torch.nn import functional
 
 from repalign import data, features, models, study, train
-from repalign import device as devices
 from repalign.alignment import spectrum, unit_rows
+from repalign.machine import devices
 from repalign.models import transfer
 
 study.begin("imani/10_negative_transfer")
@@ -310,7 +310,7 @@ def crop(x, generator):
 def start(o, seed):
     """The network before the experiment, its last hidden layer, its scale."""
     if o.network == "resnet18":
-        net = data.pretrained("resnet18")
+        net = models.pretrained("resnet18")
         return net.module, "avgpool", (net.preprocess.mean, net.preprocess.std)
     model = models.build(
         o.network,

@@ -9,7 +9,7 @@ from torch import nn
 
 from repalign import models
 from repalign.models import MLP, VGG, SimpleCNN, transfer
-from repalign.models.initialisation import generator, normal
+from repalign.models.initialization import generator, normal
 
 
 def cnn(seed=0, **options):
@@ -33,9 +33,9 @@ def equal(a, b):
 def test_layers_are_what_the_papers_count():
     assert list(transfer.layers(cnn())) == ["conv0", "conv1", "dense", "head"]
     with torch.device("meta"):
-        vgg, normalised = VGG(), VGG(batch_norm=True)
+        vgg, normalized = VGG(), VGG(batch_norm=True)
     assert list(transfer.layers(vgg)) == [*(f"conv{i}" for i in range(13)), "head"]
-    with_norm = transfer.layers(normalised)
+    with_norm = transfer.layers(normalized)
     assert with_norm["conv0"][:3] == ("conv0.weight", "conv0.bias", "norm0.weight")
     assert transfer.layers(MLP(3, 2, width=(4, 4), activation="prelu"))["fc1"][-1] == "act1.weight"
     blocks = [f"stage{i}.{j}" for i in range(1, 5) for j in range(2)]
@@ -89,9 +89,9 @@ def test_head_is_replaced(name, path):
     assert double.get_submodule(path).weight.dtype == torch.float64
 
 
-def test_reinitialised_layers_are_fresh_and_the_others_kept():
+def test_reinitialized_layers_are_fresh_and_the_others_kept():
     net = trained(cnn())
-    fresh = transfer.reinitialise(net, ["dense", "head"], seed=3)
+    fresh = transfer.reinitialize(net, ["dense", "head"], seed=3)
     assert {key.split(".")[0] for key, same in equal(fresh, net).items() if not same} == {"dense", "head"}
     assert not fresh.dense.bias.any()
     bare = transfer.zero_bias(net, ["conv0"])
@@ -108,6 +108,32 @@ def test_rescaled_layers_have_the_norm_of_the_start(biases):
         weight = layer.weight.detach().double().square().sum()
         bias = layer.bias.detach().double().square().sum() if biases == "layer" else 0
         assert float((weight + bias) ** 0.5) == pytest.approx(norm)
+
+
+def test_the_networks_of_figure_5_one_step_after_the_other():
+    before, fresh = SimpleCNN((3, 8, 8), 5, convs=1, filters=40, units=12), cnn(3, convs=1, filters=40)
+    start = transfer.norms(before)
+    upstream = trained(before)
+    pretrained = transfer.replace_head(transfer.rescale(upstream, start), 10, seed=1)
+    assert {name: transfer.norms(pretrained)[name] for name in ("conv0", "dense")} == pytest.approx(
+        {name: start[name] for name in ("conv0", "dense")}
+    )
+    assert pretrained.head.out_features == 10
+    assert not pretrained.head.bias.any()
+    conv = transfer.reinitialize(pretrained, ["dense"], seed=2)
+    same = equal(conv, pretrained)
+    assert {key for key in same if not same[key]} == {"dense.weight", "dense.bias"}
+    bare = transfer.zero_bias(conv, ["conv0"])
+    assert torch.equal(bare.conv0.weight, pretrained.conv0.weight)
+    assert not bare.conv0.bias.any()
+    covariance = transfer.filter_covariance(pretrained, "conv0")
+    sampled = transfer.rescale(transfer.sample_filters(fresh, "conv0", covariance), transfer.norms(fresh))
+    assert transfer.norms(sampled) == pytest.approx(transfer.norms(fresh))
+    assert torch.equal(sampled.dense.weight, fresh.dense.weight)
+    # Transferring the first layer alone: the others are those of the network it goes to.
+    one = transfer.copy_layers(pretrained, fresh, 1)
+    assert torch.equal(one.conv0.bias, pretrained.conv0.bias)
+    assert torch.equal(one.dense.weight, fresh.dense.weight)
 
 
 @given(st.integers(0, 2**31), st.booleans())
@@ -146,8 +172,8 @@ def test_sampled_filters_have_the_covariance():
     sampled = transfer.sample_filters(net, "conv0", sigma, seed=1)
     got = transfer.filter_covariance(sampled, "conv0")
     torch.testing.assert_close(got, sigma, atol=0.05 * float(sigma.diagonal().max()), rtol=0)
-    centred = transfer.filter_covariance(sampled, "conv0", centred=True)
-    torch.testing.assert_close(got, centred, atol=1e-3, rtol=0)
+    moments = transfer.filter_covariance(sampled, "conv0", center=False)
+    torch.testing.assert_close(got, moments, atol=1e-3, rtol=0)
     assert not sampled.conv0.bias.any()
     assert torch.equal(sampled.dense.weight, net.dense.weight)
     again = transfer.sample_filters(net, "conv0", sigma.numpy(), seed=1)
@@ -195,7 +221,7 @@ NET = cnn()
         (lambda: transfer.copy_layers(cnn(filters=5), NET, 1), r"conv0.weight has shape \(6, 3, 3, 3\)"),
         (lambda: transfer.copy_layers(MLP(3, 2), NET, 1), "not there, but fc1, fc2"),
         (lambda: transfer.rescale(models.preact_resnet18(k=2), {}), "do not rescale those"),
-        (lambda: transfer.rescale(VGG(batch_norm=True), {}), "without normalisation"),
+        (lambda: transfer.rescale(VGG(batch_norm=True), {}), "without normalization"),
         (lambda: transfer.rescale(NET, {"conv0": 1.0}), "layers conv0, conv1, dense, head, but are of conv0"),
         (lambda: transfer.rescale(NET, transfer.norms(NET), biases="none"), "layer or network"),
         (lambda: transfer.rescale(NET, dict.fromkeys(transfer.layers(NET), 0.0)), "above 0"),

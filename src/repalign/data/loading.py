@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +14,16 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repalign.data import cache, sources, synthetic, trees
+from repalign._code import fingerprint
+from repalign.data import synthetic
+from repalign.data.acquire import find, trees
+from repalign.data.acquire.fetch import Progress, quiet
+from repalign.data.acquire.find import Folder
+from repalign.data.acquire.shipped import from_shipped
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Progress, quiet
 from repalign.data.row import Set
 from repalign.data.sampling import Classes, choose_classes, gather, relabel, sample
 from repalign.data.sets import lookup
-from repalign.data.sources import Folder
-from repalign.data.subset import from_shipped
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,6 @@ class Dataset:
     classes      their names, in the order asked for; for peaks the functions, a column of y each
     name, split  what was loaded; the name is that of the stand-in where one took its place
     source       where the bytes came from, one line for people
-    fingerprint  equal for equal samples, whichever source they came from
     """
 
     x: Shaped[Tensor, "n *features"]
@@ -44,7 +43,42 @@ class Dataset:
     name: str
     split: str
     source: str
-    fingerprint: str
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of samples, labels, dtypes and names: equal for equal ones, whichever their source."""
+        # torch counts changes in place, but for tensors that cannot be trained on.
+        state = [0 if part.is_inference() else part._version for part in (self.x, self.y)]
+        kept = self.__dict__.get("_fingerprint")
+        if kept is None or kept[0] != state:
+            mark = fingerprint((self.x, self.y, self.classes, self.name, self.split))[:16]
+            kept = self.__dict__["_fingerprint"] = state, mark
+        return kept[1]
+
+    def with_labels(
+        self, y: Shaped[Tensor, "n *targets"], how: str, *, classes: Sequence[str] | None = None
+    ) -> Dataset:
+        """The same samples with other labels; ``how`` they were made, in a few words, joins ``source``.
+
+        Class numbers keep the names of the classes unless ``classes`` gives others; targets that are not
+        class numbers have none.
+
+        >>> digits = load("mnist", n=20)
+        >>> digits.with_labels(digits.y.flip(0), "reversed").source.endswith("; labels reversed")
+        True
+        """
+        if len(y) != len(self.x):
+            raise ValueError(f"there should be a label for each of {len(self.x)} samples, but are {len(y)}.")
+        if not how.strip():
+            raise ValueError("how should say in a few words where the labels come from.")
+        numbers = y.dtype == torch.int64 and y.ndim == 1
+        names = tuple(self.classes if classes is None else classes) if numbers else ()
+        if numbers and len(y) and not 0 <= int(y.min()) <= int(y.max()) < max(len(names), 1):
+            raise ValueError(
+                f"class numbers should be from 0 to {len(names) - 1}, but go from {int(y.min())} to "
+                f"{int(y.max())}: pass the names of all classes as classes."
+            )
+        return dataclasses.replace(self, y=y, classes=names, source=f"{self.source}; labels {how.strip()}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -71,8 +105,8 @@ def load(
     """Load ``n`` samples of a data set, as many of each class, chosen and shuffled by ``seed``.
 
     Without ``n`` the whole split comes in its own order. ``classes`` chooses by name or index, or is
-    the name of a group ("natural", "artificial"). With ``shrink`` fewer samples than ``n`` will do
-    when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
+    the name of a group ("natural", "artificial"). With ``shrink`` there may be fewer samples
+    than ``n`` when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
     ``size`` is the side in pixels to which image files are brought.
 
     Asked in this order: ``REPALIGN_DATA``, the cache, the shipped subset where it is large enough,
@@ -97,25 +131,26 @@ def load(
     if row.kind == "drawn":
         return _draw(name, split, n, classes, seed, dtype)
     if row.kind == "tree":
-        tree = sources.find_tree(name, split, folder=folder, progress=progress)
+        tree = find.find_tree(name, split, folder=folder, progress=progress)
         return _decode(name, split, n, classes, seed, tree, size or row.size, shrink, dtype)
     chosen = choose_classes(name, row.classes, row.groups, classes) if row.classes else []
     try:
-        stored = sources.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
+        stored = find.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
     except DataError:
         if not row.stand_in:
             raise
         other = load(row.stand_in, split, n, classes, seed, shrink=shrink, dtype=dtype, progress=progress)
-        return dataclasses.replace(other, source=f"{other.source}, in place of {name}, which cannot be had")
+        return dataclasses.replace(
+            other, source=f"{other.source}, in place of {name}, which is not available"
+        )
     if not row.classes:
         chosen = choose_classes(name, stored.classes, row.groups, classes)
     taken, note = _take(name, split, stored.y, n, chosen, shrink)
     rows = sample(stored.y, taken, chosen, seed)
     y = relabel(stored.y[rows], chosen) if chosen else np.array(stored.y[rows], np.float32)
     names = tuple(stored.classes[c] for c in chosen)
-    mark = _mark(stored.content, [name, split, taken, names, seed if taken else None])
     x = gather(stored.x, rows, dtype)
-    return Dataset(x, torch.from_numpy(y), names, name, split, stored.source + note, mark)
+    return Dataset(x, torch.from_numpy(y), names, name, split, stored.source + note)
 
 
 def _take(
@@ -130,11 +165,7 @@ def _take(
         raise ValueError(
             f"{name} {split} has {have} samples{what} here, but n is {n}. Lower n, or shrink=True."
         )
-    return have, f"; {n:,} samples were asked for, {have:,} are there"
-
-
-def _mark(content: str, query: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps([content, *query]).encode()).hexdigest()[:16]
+    return have, f"; {n:,} samples were asked for, {have:,} are available"
 
 
 def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dtype: torch.dtype) -> Dataset:
@@ -144,10 +175,9 @@ def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dty
     known = lookup(name).classes
     names = [known[i] for i in choose_classes(name, known, {}, classes)]
     read, source = synthetic.draw(name, split, n, names, seed)
-    content = cache.content_hash(read.x, read.y, read.classes)
     x, y = gather(read.x, np.arange(len(read.x)), dtype), torch.from_numpy(read.y)
     y = y.to(dtype) if y.is_floating_point() else y
-    return Dataset(x, y, read.classes, name, split, source, _mark(content, []))
+    return Dataset(x, y, read.classes, name, split, source)
 
 
 def _decode(
@@ -174,10 +204,9 @@ def _decode(
         )
     x = trees.decode([tree.files[i] for i in rows], size)
     y, names = relabel(tree.y[rows], chosen), tuple(tree.classes[c] for c in chosen)
-    mark = _mark(cache.content_hash(x, y, names), [])
-    source = f"the image files in {tree.place}, brought to {size}×{size}{note}"
+    source = f"the image files in {tree.place}, brought to {size}×{size}{tree.note}{note}"
     x_ = gather(x, np.arange(len(x)), dtype)
-    return Dataset(x_, torch.from_numpy(y), names, name, split, source, mark)
+    return Dataset(x_, torch.from_numpy(y), names, name, split, source)
 
 
 def _whole(row: Set, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -202,16 +231,16 @@ def source_fingerprint(name: str, split: str = "train") -> str:
     if row.kind == "drawn":
         return "drawn"
     if row.generate:
-        return f"generated:{sources.recipe(name)}"
+        return f"generated:{find.recipe(name)}"
     steps: dict[str, Callable[[], str]] = {
-        "folder": lambda: sources.from_folder(name, split).content,
-        "cache": lambda: sources.from_cache(name, split).content,
+        "folder": lambda: find.from_folder(name, split).content,
+        "cache": lambda: find.from_cache(name, split).content,
         "shipped": lambda: from_shipped(name, split).content,
     }
     if row.kind == "tree":
         steps = {
-            "folder": lambda: sources.tree_in_folder(name, split).mark,
-            "cache": lambda: sources.tree_in_cache(name, split).mark,
+            "folder": lambda: find.tree_in_folder(name, split).mark,
+            "cache": lambda: find.tree_in_cache(name, split).mark,
         }
     for title, source in steps.items():
         try:

@@ -1,6 +1,6 @@
 """What Maennel et al. do to a network between two tasks. Every function returns a new network.
 
-A layer is a module with a weight matrix or filters, or a residual block as a whole; a normalisation
+A layer is a module with a weight matrix or filters, or a residual block as a whole; a normalization
 or an activation with parameters belongs to the layer before it.
 
 >>> from repalign.models import MLP
@@ -24,7 +24,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check
-from repalign.models.initialisation import Seed, generator, initialise, normal, own_chance
+from repalign.covariance import filter_covariance as covariance_of
+from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
 
 M = TypeVar("M", bound=nn.Module)
 Matrix = Float[Tensor, "d d"] | Float[np.ndarray, "d d"]
@@ -73,9 +74,9 @@ def replace_head(model: M, outputs: int, *, init: str = "he", init_scale: float 
     if not heads:
         raise ValueError(f"{type(model).__name__} has no dense layer to replace.")
     name, old = heads[-1]
-    with own_chance():
+    with own_randomness():
         head = nn.Linear(old.in_features, outputs, bias=old.bias is not None).to(old.weight)
-    initialise(head, init, scale=init_scale, seed=seed, width=old.in_features)
+    initialize(head, init, scale=init_scale, seed=seed, width=old.in_features)
     if name == "":
         raise ValueError("the network is a single dense layer: build a new one instead.")
     model.set_submodule(name, head)
@@ -93,7 +94,7 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
         if key not in old or old[key].shape != new[key].shape:
             there = f"shape {tuple(old[key].shape)}" if key in old else f"not there, but {', '.join(theirs)}"
             raise ValueError(
-                f"the first {k} layers should be alike in both networks, but {key} has shape "
+                f"the first {k} layers should have the same shapes in both networks, but {key} has shape "
                 f"{tuple(new[key].shape)} in the target and is {there} in the source."
             )
     model = copy.deepcopy(target)
@@ -101,14 +102,14 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
     return model
 
 
-def reinitialise(
+def reinitialize(
     model: M, names: Sequence[str], *, init: str = "he", init_scale: float = 1.0, seed: Seed = 0
 ) -> M:
     """Fresh weights in the layers ``names``, the others as they are (figure 5: ``["dense", "head"]``)."""
     model, g = copy.deepcopy(model), generator(seed)
     for name in names:
         module = _get(model, name)
-        initialise(module, init, scale=init_scale, seed=g)
+        initialize(module, init, scale=init_scale, seed=g)
         for part in module.modules():
             if isinstance(part, (nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d)):
                 part.reset_parameters()
@@ -127,7 +128,7 @@ def zero_bias(model: M, names: Sequence[str]) -> M:
 
 
 def norms(model: nn.Module) -> dict[str, float]:
-    """The ℓ₂ norm of all parameters of each layer; take it at initialisation, for :func:`rescale`."""
+    """The ℓ₂ norm of all parameters of each layer; take it at initialization, for :func:`rescale`."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     groups = {
         layer: [parameters[key] for key in keys if key in parameters] for layer, keys in layers(model).items()
@@ -140,8 +141,9 @@ def norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
-    """Every layer scaled so that its norm is ``to[layer]``, the one at initialisation (A.4).
+    """Every layer scaled so that its norm is ``to[layer]``, the one at initialization (A.4).
 
+    Do this before :func:`replace_head`: a fresh head has its own norm.
     ``biases="layer"`` is what the paper says: all parameters of a layer times one positive number. It
     says too that this changes no prediction, which holds without biases only: behind a layer scaled
     by a, a bias would have to be scaled by a as well. ``biases="network"`` does so, with the norms of
@@ -162,7 +164,7 @@ def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
         for name, keys in groups.items()
     ):
         raise ValueError(
-            "rescaling is for chains of dense and convolutional layers without normalisation: in a residual "
+            "rescaling is for chains of dense and convolutional layers without normalization: in a residual "
             "network it would change the predictions. Maennel et al. do not rescale those; leave it out."
         )
     if list(to) != list(groups):
@@ -192,19 +194,16 @@ def filters(model: nn.Module, layer: str) -> Float[Tensor, "n d"]:
 
 
 def filter_covariance(
-    models: nn.Module | Sequence[nn.Module], layer: str, *, centred: bool = False
+    models: nn.Module | Sequence[nn.Module], layer: str, *, center: bool = True
 ) -> Float[Tensor, "d d"]:
-    """Covariance of a layer's filters, of several runs if given; about zero, their mean at the start.
+    """Covariance of a layer's filters, of several runs if given: see ``repalign.covariance``.
 
     >>> from repalign.models import SimpleCNN
     >>> filter_covariance([SimpleCNN(units=4, seed=s) for s in range(3)], "conv0").shape
     torch.Size([27, 27])
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
-    w = torch.cat([filters(run, layer) for run in runs]).double()
-    if centred:
-        w = w - w.mean(dim=0)
-    return w.mT @ w / len(w)
+    return covariance_of(torch.cat([filters(run, layer) for run in runs]).double(), center=center)
 
 
 def sample_filters(model: M, layer: str, covariance: Matrix, *, seed: Seed = 0) -> M:

@@ -17,10 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from repalign._files import digest, imported, package_digest, replace_directory, write_json
+from repalign._code import on_disk
+from repalign._files import digest, replace_directory, write_json
 from repalign.runner import one
 from repalign.runner.pages import Page, UserError
-from repalign.study.run import versions
+from repalign.study.run import found_now, versions
+from repalign.study.style import stylesheet
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,21 @@ def job(root: Path, page: Page, parameters: dict[str, Any]) -> Job:
     place = root / "build" / parameters["profile"] / page.name
     # Read once: what is executed is what the key names, also when somebody edits the file meanwhile.
     source = page.source.read_text(encoding="utf-8")
-    key = digest(source, json.dumps((parameters, versions(), _code(source)), sort_keys=True))
-    return Job(page, parameters, place.with_suffix(".ipynb"), place, source, key)
+    return Job(page, parameters, place.with_suffix(".ipynb"), place, source, _key(source, parameters))
+
+
+def _key(source: str, parameters: dict[str, Any]) -> str:
+    return digest(source, json.dumps((parameters, versions(), _code(source)), sort_keys=True))
 
 
 def _code(source: str) -> str:
-    """Fingerprint of the parts of the package that a page uses."""
+    """Fingerprint of the code that a page reaches, as its kernel would import it now."""
+    package = on_disk()
     try:
-        return package_digest("runner", *sorted(imported(source)))
-    except (SyntaxError, ValueError):  # the page will say what is wrong with it when it runs
-        return package_digest()
+        found = package.digest([*package.page(source), "repalign.runner.one:start"])
+    except (SyntaxError, ValueError):  # in the page or the package: it will say so when it runs
+        found = digest(*(raw for _, raw in sorted(package.files.items())))
+    return found + digest(stylesheet())
 
 
 def unchanged(job: Job) -> bool:
@@ -75,9 +82,7 @@ def unchanged(job: Job) -> bool:
         found = {name: used["found"] for name, used in run["data"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    from repalign.data import source_fingerprint  # brings torch along: only when it is asked
-
-    return all(source_fingerprint(*name.split("/", 1)) == mark for name, mark in found.items())
+    return all(found_now(name) == mark for name, mark in found.items())
 
 
 Progress = Callable[[str, int, int], None]
@@ -194,6 +199,8 @@ class Executor:
         """Put results, then the page, in their places. A page's stamp is what makes it count as run."""
         run = json.loads((results / "run.json").read_text(encoding="utf-8"))
         run |= {"key": job.key, "seconds": round(seconds, 1), "date": time.strftime("%Y-%m-%d")}
+        if _key(job.source, job.parameters) != job.key:
+            run["key"] = "the package was edited while the page ran"
         run["commit"] = commit(self._root)
         write_json(results / "run.json", run)
         job.results.parent.mkdir(parents=True, exist_ok=True)

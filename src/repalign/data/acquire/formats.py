@@ -1,0 +1,173 @@
+"""Readers of the files in which data sets are published; none of them loops over images.
+
+A reader takes a directory and a split, and returns what the files there hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from repalign.data.acquire.archives import unpack
+from repalign.data.acquire.pickles import load_arrays
+from repalign.data.errors import UnavailableError
+
+Array = NDArray[Any]
+
+
+class Read(NamedTuple):
+    """Images uint8 (n, c, h, w) or rows float32 (n, d); labels int64, targets float32; names of classes."""
+
+    x: Array
+    y: Array
+    classes: tuple[str, ...] = ()
+
+
+Reader = Callable[[Path, str], Read]
+
+
+def find(folder: Path, name: str) -> Path:
+    """The file in ``folder``, plain or gzipped."""
+    for candidate in (folder / name, folder / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise UnavailableError(f"{folder} has no {name} (nor {name}.gz)")
+
+
+def contents(path: Path) -> bytes:
+    """The bytes of a file, unpacked when it is gzipped."""
+    raw = path.read_bytes()
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError) as error:
+        raise UnavailableError(f"{path} is cut short or altered: {error}") from error
+
+
+def idx(path: Path) -> Array:
+    """An array of the IDX format: two zero bytes, type, number of axes, their lengths, the data."""
+    raw = contents(path)
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise UnavailableError(f"{path} is not an IDX file of bytes: it begins with {raw[:4].hex(' ')}")
+    axes = raw[3]
+    shape = tuple(int(length) for length in np.frombuffer(raw[4 : 4 + 4 * axes], ">u4"))
+    expected, have = int(np.prod(shape)), len(raw) - 4 - 4 * axes
+    if have != expected:
+        raise UnavailableError(f"{path} announces {expected} bytes of data but holds {have}: fetch it again")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def mnist_files(folder: Path, split: str) -> Read:
+    """The four IDX files of MNIST, Fashion-MNIST and KMNIST."""
+    prefix = {"train": "train", "test": "t10k"}[split]
+    x = idx(find(folder, f"{prefix}-images-idx3-ubyte"))
+    y = idx(find(folder, f"{prefix}-labels-idx1-ubyte"))
+    if x.ndim != 3 or len(x) != len(y):
+        raise UnavailableError(f"{folder}: images of shape {x.shape} do not fit labels of shape {y.shape}")
+    return Read(x[:, None], y.astype(np.int64))
+
+
+_BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
+
+
+def cifar10_pickles(folder: Path, split: str) -> Read:
+    """CIFAR-10 as its home packs it: pickled batches of planar rows."""
+    return _cifar(folder, _BATCHES[split], "labels")
+
+
+def cifar100_pickles(folder: Path, split: str) -> Read:
+    """CIFAR-100 as its home packs it; the fine labels."""
+    return _cifar(folder, [split], "fine_labels")
+
+
+def _cifar(folder: Path, names: list[str], labels: str) -> Read:
+    batches = [load_arrays(find(folder, name)) for name in names]
+    try:
+        x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
+        y = np.concatenate([batch[labels] for batch in batches]).astype(np.int64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnavailableError(f"{folder} does not hold CIFAR batches: {error!r}") from error
+    return Read(x, y)
+
+
+def cifar10_png_rows(folder: Path, split: str) -> Read:
+    """CIFAR-10 as PNG files in which each row of 1024 pixels is one image, labels as JSON."""
+    parts = []
+    for name in _BATCHES[split]:
+        path = find(folder, f"{name}.png")
+        try:
+            with Image.open(path) as image:
+                rows = np.asarray(image.convert("RGB"))
+        except (OSError, SyntaxError) as error:  # Pillow calls a broken chunk a SyntaxError
+            raise UnavailableError(f"{path} cannot be read: {error}") from error
+        if rows.shape[1] != 1024:
+            raise UnavailableError(f"{path} should be 1024 pixels wide, but is {rows.shape[1]}")
+        parts.append(rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
+    labels = json.loads(find(folder, f"{split}_lables.json").read_text("utf-8"))  # their spelling
+    return Read(np.concatenate(parts), np.asarray(labels, dtype=np.int64))
+
+
+def quickdraw_lines(folder: Path, split: str) -> Read:
+    """Drawings as one gzipped file per class, one JSON list of 28×28 numbers in [0, 1] per line."""
+    suffix = ".ndjson.gz"
+    files = sorted(folder.glob(f"*{suffix}"), key=lambda file: file.name.lower())
+    if not files:
+        raise UnavailableError(f"{folder} has no *{suffix}")
+    try:
+        drawings = [json.loads(f"[{','.join(contents(file).decode().splitlines())}]") for file in files]
+        x = np.concatenate([np.asarray(d, np.float32) for d in drawings]).reshape(-1, 1, 28, 28)
+    except ValueError as error:
+        raise UnavailableError(f"{folder}: not drawings of 28×28 numbers: {error}") from error
+    y = np.repeat(np.arange(len(files)), [len(d) for d in drawings])
+    return Read((255 * x).round().astype(np.uint8), y, tuple(f.name.removesuffix(suffix) for f in files))
+
+
+def table(path: Path, without: tuple[str, ...] = ()) -> tuple[list[str], Array]:
+    """A csv file of numbers under a line of names, without the columns ``without``."""
+    with open(path, newline="", encoding="utf-8") as file:
+        names = next(csv.reader(file), [])
+        if missing := set(without) - set(names):
+            raise UnavailableError(f"{path} lacks the columns {', '.join(sorted(missing))}")
+        keep = [i for i, name in enumerate(names) if name not in without]
+        try:
+            values = np.loadtxt(file, delimiter=",", ndmin=2, usecols=keep)
+        except ValueError as error:
+            raise UnavailableError(f"{path} is not a table of numbers: {error}") from error
+    return [names[i] for i in keep], values
+
+
+def ct_slices(folder: Path, split: str) -> Read:
+    """The UCI table: patientId, value0 … value383, reference; as csv or in the zip it comes in."""
+    name = "slice_localization_data"
+    if not (folder / f"{name}.csv").exists() and (folder / f"{name}.zip").exists():
+        with tempfile.TemporaryDirectory() as unpacked:
+            unpack(folder / f"{name}.zip", Path(unpacked), [f"*{name}.csv"])
+            return ct_slices(Path(unpacked), split)
+    if not (folder / f"{name}.csv").exists():
+        raise UnavailableError(f"{folder} has neither {name}.csv nor {name}.zip")
+    names, values = table(folder / f"{name}.csv")
+    if names != ["patientId", *(f"value{i}" for i in range(384)), "reference"]:
+        raise UnavailableError(f"{folder}: the columns are not patientId, value0 to value383, reference")
+    x, y = values[:, 1:-1].astype(np.float32), values[:, -1].astype(np.float32)
+    if not (np.isfinite(x).all() and (y >= 0).all() and (y <= 180).all()):
+        raise UnavailableError(f"{folder}: features should be finite and references from 0 to 180")
+    return Read(x, y)
+
+
+def crime(folder: Path, split: str) -> Read:
+    """Communities and Crime: 145 features of a community; violent crimes per person, scaled to [0, 1]."""
+    names, values = table(find(folder, "crime.csv"), ("communityname", "fold", ">0.06black", "high_crime"))
+    if "ViolentCrimesPerPop" not in names:
+        raise UnavailableError(f"{folder}/crime.csv lacks the column ViolentCrimesPerPop")
+    target = names.index("ViolentCrimesPerPop")
+    return Read(np.delete(values, target, 1).astype(np.float32), values[:, target].astype(np.float32))
