@@ -90,3 +90,12 @@ def test_no_large_matrix_is_formed(monkeypatch):
     with Largest():
         label_alignment(model, x, y)
     assert largest[0] < 6000**2 / 20
+
+
+def test_the_terms_of_the_trace_in_float32():
+    model, x, y = mlp(5, 8, 3), draw(9, 5), torch.arange(9) % 3
+    exact = alignment_terms(model, x, y, "trace")
+    single = alignment_terms(model.float(), x.float(), y, "trace")
+    for layer, terms in exact.items():
+        for ours, theirs in zip(single[layer], terms, strict=True):
+            assert float(ours) == pytest.approx(float(theirs), rel=1e-4)

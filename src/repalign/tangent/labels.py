@@ -263,4 +263,4 @@ def _against(
     labels = targets @ targets.mT if trace else targets.reshape(-1, 1) @ targets.reshape(1, -1)
     floor = 16 * size * torch.finfo(made or kernel.dtype).eps * kernel.detach().abs().max()
     along, norm = (k * labels).sum() / labels.norm(), k.norm()
-    return Measured(along, norm.where(norm > floor, 0), lambda v: k @ v, size)
+    return Measured(along, norm.where(norm > floor, 0), lambda v: k @ v.to(k), size)
