@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from joblib.externals.loky import get_reusable_executor
 
 from repalign import study
+from repalign.study import workers
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_idle_workers():
-    """joblib keeps its workers for the next sweep; here they would outlive the tests."""
+    """Workers wait for the next sweep; here they would outlive the tests."""
     yield
-    get_reusable_executor().shutdown(wait=True)
+    workers.close()
 
 
 def cell(n, seed, log=""):

@@ -52,6 +52,15 @@ def live(root: Path, page: str, profile: str) -> Kept | None:
     return kept(root / "build" / profile / page)
 
 
+def seconds(root: Path, page: str, profile: str, *, or_recorded: bool = False) -> float | None:
+    """What the last run of ``page`` at ``profile`` took; without one, None or what its newest record took."""
+    try:
+        last = live(root, page, profile) or (newest(root, page) if or_recorded else None)
+    except UserError:  # damaged, and about to be replaced
+        return None
+    return float(last.run["seconds"]) if last and "seconds" in last.run else None
+
+
 def newest(root: Path, page: str) -> Kept | None:
     """The newest record of ``page``; of the same day, the larger profile."""
     size = {"laptop": 0, "desktop": 1, "paper": 2}
@@ -71,6 +80,12 @@ def record(root: Path, page: Page, profile: str) -> Path:
     if run is None:
         raise UserError(
             f"{page.name} has no finished run at {profile}: repalign run {page.name} --profile {profile}."
+        )
+    if run.run.get("changed"):
+        given = ", ".join(f"{name}={value}" for name, value in run.run["changed"].items())
+        raise UserError(
+            f"{page.name} was run at {profile} with {given}; only runs with the table's own settings are "
+            f"recorded: repalign run {page.name} --profile {profile}."
         )
     place = root / "records" / page.name / f"{run.run['date']}-{profile}"
     place.parent.mkdir(parents=True, exist_ok=True)

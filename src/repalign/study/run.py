@@ -25,6 +25,7 @@ class Run:
     page: str = ""
     profile: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Any] = field(default_factory=dict)
     data: dict[str, dict[str, str]] = field(default_factory=dict)
     declared: dict[str, dict[str, Any]] = field(default_factory=dict)
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -105,6 +106,7 @@ def stamp() -> None:
         "page": current.page,
         "profile": current.profile,
         "settings": current.settings,
+        "changed": current.changed,
         "seconds": current.seconds,
         "machine": machine(),
         "versions": used,

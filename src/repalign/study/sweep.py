@@ -15,7 +15,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar
 
-from repalign.study import store
+from repalign.machine import cores
+from repalign.study import store, workers
 
 R = TypeVar("R")
 _Cell = tuple[
@@ -47,15 +48,16 @@ def sweep(
 ) -> list[R]:
     """``[cached(fn, config, data=data) for config in configs]``, in parallel.
 
-    ``jobs`` processes on this machine (default: ``$REPALIGN_JOBS``, else one per core), or the Dask
-    cluster at the address ``dask`` (default: ``$REPALIGN_DASK``). A worker that is lost is replaced and
+    At most ``jobs`` processes on this machine (default: ``$REPALIGN_JOBS``, else one per core; under
+    ``repalign run`` also no more than the other pages leave free), or the Dask cluster at the address
+    ``dask`` (default: ``$REPALIGN_DASK``). A worker that is lost is replaced and
     its cell runs again, up to ``retries`` times with growing pauses. A cell that raises does not stop
     the others; at the end a :class:`SweepError` names every one that failed with its configuration.
     """
     keys = [store.key(fn, config, data) for config in configs]
     todo = [i for i, key in enumerate(keys) if not store.has(fn, key)]
     dask = dask or os.environ.get("REPALIGN_DASK") or None
-    jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or os.cpu_count() or 1
+    jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or cores.count()
     failed: list[tuple[dict[str, Any], str]] = []
     bar = _Bar(len(configs), len(configs) - len(todo))
     if todo:
@@ -112,38 +114,17 @@ def _name_of(module: ModuleType) -> tuple[Callable[[str], ModuleType], tuple[str
 
 
 def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Cell]:
-    """Processes of this machine, each with its share of the cores."""
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    if jobs == 1:
-        for i, fn, config, key, data in cells:
-            yield _compute_and_keep(i, fn, config, key, data, str(store.directory().parent))
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    left = {cell[0]: cell for cell in cells}
-    for attempt in range(retries + 1):
-        try:
-            with parallel_config(backend="loky", inner_max_num_threads=threads):
-                work = (
-                    delayed(_compute_and_keep)(i, fn, config, key, data, str(store.directory().parent))
-                    for i, fn, config, key, data in list(left.values())
-                )
-                # One cell at a time: cells are long, and a lost worker should take only its own along.
-                for cell in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
-                    left.pop(cell[0])
-                    yield cell
-            return
-        except TerminatedWorkerError as error:
-            # What was finished by a worker is in the store, though its answer was lost.
-            for i in [i for i, cell in left.items() if store.has(cell[1], cell[3])]:
-                left.pop(i)
-                yield i, "", None
-            if attempt == retries:
-                reason = f"a worker was lost {retries + 1} times, most likely for lack of memory ({error})"
-                yield from ((i, reason, None) for i in left)
-                return
-            time.sleep(2**attempt)
+    """Processes of this machine, each with one core."""
+    directory = str(store.directory().parent)
+    for place, done in workers.compute(
+        _compute_and_keep, [(*cell, directory) for cell in cells], jobs, retries
+    ):
+        if isinstance(done, workers.Lost):
+            i, fn, _, key, _ = cells[place]
+            # What a lost worker had finished is in the store, though its answer was lost.
+            yield i, "" if store.has(fn, key) else done.reason, None
+        else:
+            yield done
 
 
 def client(address: str) -> Any:
