@@ -396,6 +396,8 @@ def test_a_run_with_other_settings_is_not_recorded(root):
         repalign("record", "--profile", "laptop", cwd=root), "with n=9, word=you", "repalign run toy/01_a"
     )
     assert records.newest(root, "toy/01_a") is None
+    (claim,) = json.loads(repalign("claims", "--json", cwd=root).stdout)
+    assert claim["profile"] == "laptop with n=9, word=you"
     assert repalign("run", "--set", "n=2", "--set", "word=hello", "--device", "cpu", cwd=root).returncode == 0
     assert repalign("record", "--profile", "laptop", cwd=root).returncode == 0
     run = records.newest(root, "toy/01_a").run

@@ -29,6 +29,12 @@ class Kept:
     run: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def profile(self) -> str:
+        """The profile, and what was changed in it: ``laptop`` or ``laptop with n=9``."""
+        given = ", ".join(f"{name}={value}" for name, value in self.run.get("changed", {}).items())
+        return self.run["profile"] + (f" with {given}" if given else "")
+
     def figure(self, id: str) -> str | None:
         """The SVG of figure ``id``, if this run drew it."""
         path = self.place / "figures" / f"{id}.svg"
@@ -81,10 +87,9 @@ def record(root: Path, page: Page, profile: str) -> Path:
         raise UserError(
             f"{page.name} has no finished run at {profile}: repalign run {page.name} --profile {profile}."
         )
-    if run.run.get("changed"):
-        given = ", ".join(f"{name}={value}" for name, value in run.run["changed"].items())
+    if run.profile != profile:
         raise UserError(
-            f"{page.name} was run at {profile} with {given}; only runs with the table's own settings are "
+            f"{page.name} was run at {run.profile}; only runs with the table's own settings are "
             f"recorded: repalign run {page.name} --profile {profile}."
         )
     place = root / "records" / page.name / f"{run.run['date']}-{profile}"
@@ -102,7 +107,12 @@ def record(root: Path, page: Page, profile: str) -> Path:
 def evidence(root: Path, page: str, profile: str) -> dict[str, dict[str, Any]]:
     """For each claim of ``page`` its best-founded result: the newest record's, else the live run's."""
     sources = [live(root, page, profile), newest(root, page)]
-    return {id: claim for source in sources if source for id, claim in source.claims.items()}
+    return {
+        id: {**claim, "profile": source.profile}
+        for source in sources
+        if source
+        for id, claim in source.claims.items()
+    }
 
 
 def summary(claims: list[dict[str, Any]]) -> str:
