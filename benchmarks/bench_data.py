@@ -36,7 +36,7 @@ def one_by_one(name: str, dtype: str) -> tuple[float, int]:
     import torch
     from PIL import Image
 
-    from repalign.data import cache
+    from repalign.data.acquire import cache
     from repalign.machine.vision import torchvision
 
     to_tensor = torchvision().transforms.ToTensor()

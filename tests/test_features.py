@@ -11,7 +11,7 @@ from torch import nn
 
 from repalign import features, models
 from repalign.features import extract, rbf
-from repalign.models.initialisation import generator, normal
+from repalign.models.initialization import generator, normal
 
 
 @pytest.fixture
@@ -185,14 +185,14 @@ def test_bad_input_says_what_to_do(call, message):
 
 
 def test_rbf_is_its_formula():
-    x, centres = normal((7, 2, 3), generator(0)), normal((5, 2, 3), generator(1))
-    a, b = (v.flatten(1) / v.flatten(1).norm(dim=1, keepdim=True) for v in (x, centres))
+    x, centers = normal((7, 2, 3), generator(0)), normal((5, 2, 3), generator(1))
+    a, b = (v.flatten(1) / v.flatten(1).norm(dim=1, keepdim=True) for v in (x, centers))
     expected = torch.stack([torch.exp(-(a - c).square().sum(1) / (2 * 0.5**2)) for c in b], dim=1)
-    torch.testing.assert_close(rbf(x, centres, bandwidth=0.5), expected)
+    torch.testing.assert_close(rbf(x, centers, bandwidth=0.5), expected)
     assert torch.equal(rbf(x).diagonal(), torch.ones(7))
     assert torch.linalg.matrix_rank(rbf(x.double())) == 7  # expressive: any labels can be fitted
-    far = torch.exp(-(x.flatten(1)[0] - centres.flatten(1)[0]).square().sum() / 2)
-    torch.testing.assert_close(rbf(x, centres, unit=False)[0, 0], far)
+    far = torch.exp(-(x.flatten(1)[0] - centers.flatten(1)[0]).square().sum() / 2)
+    torch.testing.assert_close(rbf(x, centers, unit=False)[0, 0], far)
     assert isinstance(rbf(x.numpy()), np.ndarray)
 
 
@@ -231,7 +231,7 @@ def test_hog(pictures):
     cells = features.hog(ramp).reshape(4, 9)
     assert isinstance(cells, np.ndarray)
     assert ((cells > 1e-6).sum(axis=1) == 1).all()
-    # Brighter by a factor: the same, since blocks are normalised.
+    # Brighter by a factor: the same, since blocks are normalized.
     np.testing.assert_allclose(features.hog(0.5 * ramp), features.hog(ramp), atol=1e-4)
     whole = (255 * pictures).round().to(torch.uint8)
     torch.testing.assert_close(features.hog(whole), features.hog(whole.double() / 255).float())
@@ -287,7 +287,7 @@ def test_dictionary_has_more_atoms_than_inputs_and_follows_its_seed():
     [
         (lambda: features.hog(torch.ones(2, 3, 8, 8)), "one block needs 16 pixels"),
         (lambda: features.hog(torch.ones(2, 5, 32, 32)), "1 or 3"),
-        (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalised"),
+        (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalized"),
         (lambda: features.sift_vocabulary(torch.zeros(2, 32, 32), 5), "2 images have 0"),
         (lambda: features.dictionary(ROWS, learned=torch.ones(2, 5)), "3 and 5 columns"),
     ],

@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repalign import _grid
-from repalign.kernels import center, cka, cka_grid, effective_rank, gram, hsic, kta, stable_rank
+from repalign.kernels import center, cka, cka_grid, effective_rank, gram, grid, hsic, kta, stable_rank
 
 
 def normal(*shape, seed=0, dtype=torch.float64):
@@ -27,7 +26,7 @@ def pairs(draw):
 
 
 def dense_hsic(K, L, debiased):
-    """The textbook: the centring matrix written out; the estimate of Song et al. with its three terms."""
+    """The textbook: the centering matrix written out; the estimate of Song et al. with its three terms."""
     n = len(K)
     one = torch.ones(n, dtype=K.dtype)
     if not debiased:
@@ -55,8 +54,8 @@ def test_equations_1_and_2(pair, debiased):
     )
     wanted = dense_cka(x, y, debiased)
     torch.testing.assert_close(cka(x, y, debiased), wanted, rtol=0, atol=1e-9)
-    centred = [center(m, debiased=debiased) for m in (K, L)]
-    torch.testing.assert_close(kta(*centred), wanted, rtol=0, atol=1e-9)
+    centerd = [center(m, debiased=debiased) for m in (K, L)]
+    torch.testing.assert_close(kta(*centerd), wanted, rtol=0, atol=1e-9)
     # Both ways to compute a grid, whichever would be the faster.
     for side in ("gram", "features"):
         both = cka_grid([x, y], debiased=debiased, side=side)
@@ -162,24 +161,24 @@ def test_representations_come_from_files_and_functions_when_needed(tmp_path):
 
 def test_no_more_is_held_than_asked_for(monkeypatch):
     largest = 0
-    product = _grid.product
+    product = grid.product
 
     def watched(a, b):
         nonlocal largest
         largest = max(largest, len(a) + len(b))
         return product(a, b)
 
-    monkeypatch.setattr(_grid, "product", watched)
+    monkeypatch.setattr(grid, "product", watched)
     reps = normal(40, 16, 3)
-    cka_grid(reps, side="gram", max_bytes=5 * 8 * _grid.packed_length(16))
+    cka_grid(reps, side="gram", max_bytes=5 * 8 * grid.packed_length(16))
     assert largest <= 10
 
 
 def test_which_side_is_cheaper():
-    assert _grid._cheaper_side(512, 4096, 30.0, 2**30) == "gram"
-    assert _grid._cheaper_side(512, 256, 30.0, 2**30) == "gram"
-    assert _grid._cheaper_side(10_000, 10, 30.0, 2**40) == "features"
-    assert _grid._cheaper_side(100_000, 512, 30.0, 2**30) == "features"  # an n×n kernel would not fit
+    assert grid._cheaper_side(512, 4096, 30.0, 2**30) == "gram"
+    assert grid._cheaper_side(512, 256, 30.0, 2**30) == "gram"
+    assert grid._cheaper_side(10_000, 10, 30.0, 2**40) == "features"
+    assert grid._cheaper_side(100_000, 512, 30.0, 2**30) == "features"  # an n×n kernel would not fit
 
 
 @given(pairs())

@@ -247,10 +247,21 @@ def imports_inside():
 @pytest.mark.parametrize(
     "fn, edited",
     [
-        (uses_alignment, {"alignment.py": True, "_arrays.py": True, "kernels.py": False, "cli.py": False}),
-        (imports_inside, {"alignment.py": True, "_arrays.py": True, "data/sets.py": False}),
-        (uses_kernels, {"alignment.py": True, "cli.py": True}),  # by the package: all of it counts
-        (uses_nothing, {"alignment.py": False, "_arrays.py": False}),
+        (
+            uses_alignment,
+            {
+                "alignment/spectra.py": True,
+                "_arrays.py": True,
+                "kernels/measures.py": False,
+                "cli/data.py": False,
+            },
+        ),
+        (imports_inside, {"alignment/spectra.py": True, "_arrays.py": True, "data/sets.py": False}),
+        (
+            uses_kernels,
+            {"alignment/spectra.py": True, "cli/data.py": True},
+        ),  # by the package: all of it counts
+        (uses_nothing, {"alignment/spectra.py": False, "_arrays.py": False}),
     ],
 )
 def test_the_key_follows_only_the_modules_in_use(fn, edited, tmp_path, monkeypatch):

@@ -494,7 +494,7 @@ def test_alignment_knows_no_scale_or_offset_of_labels(seed, scale, offset):
 
 
 def test_alignment_stays_accurate_in_float32():
-    # Deep and barely initialised: kernels nearly constant, where centring loses digits.
+    # Deep and barely initialized: kernels nearly constant, where centering loses digits.
     torch.manual_seed(0)
     model = mlp(20, *[64] * 20, 10)
     x, y = draw(100, 20) * 0.1 + 1, torch.arange(100) % 10

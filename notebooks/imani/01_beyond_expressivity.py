@@ -30,10 +30,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from repalign import data, linear, representations, study
+from repalign import data, features, linear, study
 from repalign.alignment import spectrum, unit_rows
+from repalign.features.learned import KINDS as NAMES
 from repalign.machine import devices
-from repalign.representations import KINDS as NAMES
 
 study.begin("imani/01_beyond_expressivity")
 
@@ -168,7 +168,7 @@ def represent(n, seed, fingerprint, **how):
     x, half = unit_rows(sample.x), len(sample) // 2
     low, high = sample.y.min(), sample.y.max()
     y = 2 * (sample.y - low) / (high - low) - 1
-    learned = representations.learn(x=x[:half], y=y[:half], seed=seed, **how)
+    learned = features.learn(x=x[:half], y=y[:half], seed=seed, **how)
     phi, y = unit_rows(learned(x).double()), y.double()
     return phi[:half], y[:half], phi[half:], y[half:]
 

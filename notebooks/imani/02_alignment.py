@@ -364,8 +364,8 @@ spread = 0.297  # gives the ratio of the paper's two singular values
 def circle(seed):
     """The points of figure 4 and its two labelings."""
     rng = np.random.default_rng(seed)
-    centre = np.repeat([math.pi / 4, -3 * math.pi / 4], s.circle_n // 2)
-    angle = centre + spread * rng.standard_normal(s.circle_n)
+    center = np.repeat([math.pi / 4, -3 * math.pi / 4], s.circle_n // 2)
+    angle = center + spread * rng.standard_normal(s.circle_n)
     points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     left = np.sign(points.sum(1))
     right = np.sign(points[:, 0] - points[:, 1])

@@ -40,8 +40,8 @@ import torch
 
 from repalign import data, features, linear, models, study
 from repalign.alignment import gd_loss, spectrum, unit_rows
-from repalign.data.networks import Preprocess
 from repalign.machine import devices
+from repalign.models.weights import Preprocess
 
 study.begin("imani/08_pretrained_cnns")
 
@@ -281,7 +281,7 @@ def network(name, seed):
         tiny = models.build("simple_cnn", convs=2, filters=8, seed=start)
         scale = Preprocess(32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
         return tiny, scale, LAYERS[name]
-    net = data.pretrained(name)
+    net = models.pretrained(name)
     layer = LAYERS[f"{name} whole" if net.complete else name]
     module = net.module if seed is None else net.untrained(seed).module
     return module, net.preprocess, layer
@@ -295,12 +295,12 @@ def obtain(names):
             found[name] = "random"
             continue
         try:
-            net = data.pretrained(name)
+            net = models.pretrained(name)
         except data.DataError:
             print(f"{name}: its weights cannot be had here")
             if profile == "paper" or "mobilenet_v2" in found:
                 continue
-            net = data.pretrained("mobilenet_v2")
+            net = models.pretrained("mobilenet_v2")
         found[net.name] = net.fingerprint
         print(f"{net.name}: {net.about}; from {net.source}")
     return found

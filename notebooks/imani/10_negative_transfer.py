@@ -310,7 +310,7 @@ def crop(x, generator):
 def start(o, seed):
     """The network before the experiment, its last hidden layer, its scale."""
     if o.network == "resnet18":
-        net = data.pretrained("resnet18")
+        net = models.pretrained("resnet18")
         return net.module, "avgpool", (net.preprocess.mean, net.preprocess.std)
     model = models.build(
         o.network,

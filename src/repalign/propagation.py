@@ -1,4 +1,4 @@
-"""How a wide ReLU network at initialisation forgets its input (Lou, Mingard, Hayou §3.2–3.4, appendix A).
+"""How a wide ReLU network at initialization forgets its input (Lou, Mingard, Hayou §3.2–3.4, appendix A).
 
 Two inputs of equal length and correlation c₀ enter a network of infinite width with weights of variance
 2/width. Layer by layer their correlation rises to 1 (forward: the network forgets which was which), and

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from made_files import idx_bytes, sha256
 
-from repalign.data import fetch
-from repalign.data.fetch import Package
+from repalign.data.acquire import fetch
+from repalign.data.acquire.fetch import Package
 from repalign.data.sets import SETS
 
 SPLITS = {"train": 60, "test": 30}

@@ -5,8 +5,8 @@ from made_files import package_of
 from typer.testing import CliRunner
 
 from repalign import data
-from repalign.data import cache
-from repalign.data.commands import app
+from repalign.cli.data import app
+from repalign.data.acquire import cache
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_get_verify_path_remove(run, mnist, digits, npm):
 
 
 def test_verify_finds_changed_and_torn_files(run, monkeypatch, mnist, digits, npm):
-    monkeypatch.setattr("repalign.data.commands.KNOWN", {})
+    monkeypatch.setattr("repalign.cli.data.KNOWN", {})
     mnist(registry=(package_of(npm, digits),))
     data.load("mnist")
     assert run("verify", "mnist")[0] == 0

@@ -16,9 +16,9 @@ from made_files import idx_bytes, tar_bytes
 from PIL import Image
 
 from repalign import data
-from repalign.data import archives, formats
+from repalign.data.acquire import archives, formats
+from repalign.data.acquire.pickles import load_arrays
 from repalign.data.errors import UnavailableError
-from repalign.data.pickles import load_arrays
 from repalign.data.row import Set
 from repalign.data.sets import SETS
 

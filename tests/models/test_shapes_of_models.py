@@ -18,7 +18,7 @@ def test_annotated_shapes_hold():
     x = torch.linspace(0, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
     for name, options in {
         "mlp": dict(inputs=3072, outputs=2, width=4),
-        "rbf": dict(inputs=3072, units=4, centres=torch.zeros(4, 3072)),
+        "rbf": dict(inputs=3072, units=4, centers=torch.zeros(4, 3072)),
         "simple_cnn": dict(filters=4, units=4),
         "preact_resnet18": dict(k=2),
         "resnet11": dict(width=4),

@@ -9,7 +9,7 @@ from torch import nn
 
 from repalign import models
 from repalign.models import MLP, VGG, SimpleCNN, transfer
-from repalign.models.initialisation import generator, normal
+from repalign.models.initialization import generator, normal
 
 
 def cnn(seed=0, **options):
@@ -33,9 +33,9 @@ def equal(a, b):
 def test_layers_are_what_the_papers_count():
     assert list(transfer.layers(cnn())) == ["conv0", "conv1", "dense", "head"]
     with torch.device("meta"):
-        vgg, normalised = VGG(), VGG(batch_norm=True)
+        vgg, normalized = VGG(), VGG(batch_norm=True)
     assert list(transfer.layers(vgg)) == [*(f"conv{i}" for i in range(13)), "head"]
-    with_norm = transfer.layers(normalised)
+    with_norm = transfer.layers(normalized)
     assert with_norm["conv0"][:3] == ("conv0.weight", "conv0.bias", "norm0.weight")
     assert transfer.layers(MLP(3, 2, width=(4, 4), activation="prelu"))["fc1"][-1] == "act1.weight"
     blocks = [f"stage{i}.{j}" for i in range(1, 5) for j in range(2)]
@@ -89,9 +89,9 @@ def test_head_is_replaced(name, path):
     assert double.get_submodule(path).weight.dtype == torch.float64
 
 
-def test_reinitialised_layers_are_fresh_and_the_others_kept():
+def test_reinitialized_layers_are_fresh_and_the_others_kept():
     net = trained(cnn())
-    fresh = transfer.reinitialise(net, ["dense", "head"], seed=3)
+    fresh = transfer.reinitialize(net, ["dense", "head"], seed=3)
     assert {key.split(".")[0] for key, same in equal(fresh, net).items() if not same} == {"dense", "head"}
     assert not fresh.dense.bias.any()
     bare = transfer.zero_bias(net, ["conv0"])
@@ -146,8 +146,8 @@ def test_sampled_filters_have_the_covariance():
     sampled = transfer.sample_filters(net, "conv0", sigma, seed=1)
     got = transfer.filter_covariance(sampled, "conv0")
     torch.testing.assert_close(got, sigma, atol=0.05 * float(sigma.diagonal().max()), rtol=0)
-    centred = transfer.filter_covariance(sampled, "conv0", centred=True)
-    torch.testing.assert_close(got, centred, atol=1e-3, rtol=0)
+    centerd = transfer.filter_covariance(sampled, "conv0", centerd=True)
+    torch.testing.assert_close(got, centerd, atol=1e-3, rtol=0)
     assert not sampled.conv0.bias.any()
     assert torch.equal(sampled.dense.weight, net.dense.weight)
     again = transfer.sample_filters(net, "conv0", sigma.numpy(), seed=1)
@@ -195,7 +195,7 @@ NET = cnn()
         (lambda: transfer.copy_layers(cnn(filters=5), NET, 1), r"conv0.weight has shape \(6, 3, 3, 3\)"),
         (lambda: transfer.copy_layers(MLP(3, 2), NET, 1), "not there, but fc1, fc2"),
         (lambda: transfer.rescale(models.preact_resnet18(k=2), {}), "do not rescale those"),
-        (lambda: transfer.rescale(VGG(batch_norm=True), {}), "without normalisation"),
+        (lambda: transfer.rescale(VGG(batch_norm=True), {}), "without normalization"),
         (lambda: transfer.rescale(NET, {"conv0": 1.0}), "layers conv0, conv1, dense, head, but are of conv0"),
         (lambda: transfer.rescale(NET, transfer.norms(NET), biases="none"), "layer or network"),
         (lambda: transfer.rescale(NET, dict.fromkeys(transfer.layers(NET), 0.0)), "above 0"),

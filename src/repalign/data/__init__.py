@@ -10,7 +10,6 @@ from repalign.data.errors import DataError
 from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffled, signs
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
-from repalign.data.networks import Pretrained, pretrained
 from repalign.data.sets import SETS
 from repalign.data.synthetic import gaussian, peaks
 
@@ -20,14 +19,12 @@ __all__ = [
     "SETS",
     "DataError",
     "Dataset",
-    "Pretrained",
     "disjoint",
     "gaussian",
     "load",
     "noisy",
     "one_hot",
     "peaks",
-    "pretrained",
     "random_labels",
     "shuffled",
     "signs",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from repalign.data.formats import Array
+from repalign.data.acquire.formats import Array
 
 Length = Array | float | int
 PATIENTS, SLICES = 48, 256
@@ -57,8 +57,8 @@ def patients(rng: np.random.Generator) -> dict[str, Array]:
     """Build of each patient: one value, or for bowel gas one row, per patient."""
     size = PATIENTS
 
-    def around(centre: float, spread: float) -> Array:
-        return rng.uniform(centre - spread, centre + spread, size)
+    def around(center: float, spread: float) -> Array:
+        return rng.uniform(center - spread, center + spread, size)
 
     return {
         "width": around(1.0, 0.15),

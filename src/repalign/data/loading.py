@@ -16,14 +16,15 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repalign.data import cache, sources, synthetic, trees
+from repalign.data import synthetic
+from repalign.data.acquire import cache, find, trees
+from repalign.data.acquire.fetch import Progress, quiet
+from repalign.data.acquire.find import Folder
+from repalign.data.acquire.shipped import from_shipped
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Progress, quiet
 from repalign.data.row import Set
 from repalign.data.sampling import Classes, choose_classes, gather, relabel, sample
 from repalign.data.sets import lookup
-from repalign.data.sources import Folder
-from repalign.data.subset import from_shipped
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +98,11 @@ def load(
     if row.kind == "drawn":
         return _draw(name, split, n, classes, seed, dtype)
     if row.kind == "tree":
-        tree = sources.find_tree(name, split, folder=folder, progress=progress)
+        tree = find.find_tree(name, split, folder=folder, progress=progress)
         return _decode(name, split, n, classes, seed, tree, size or row.size, shrink, dtype)
     chosen = choose_classes(name, row.classes, row.groups, classes) if row.classes else []
     try:
-        stored = sources.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
+        stored = find.find(name, split, n, chosen, shrink=shrink, folder=folder, progress=progress)
     except DataError:
         if not row.stand_in:
             raise
@@ -202,16 +203,16 @@ def source_fingerprint(name: str, split: str = "train") -> str:
     if row.kind == "drawn":
         return "drawn"
     if row.generate:
-        return f"generated:{sources.recipe(name)}"
+        return f"generated:{find.recipe(name)}"
     steps: dict[str, Callable[[], str]] = {
-        "folder": lambda: sources.from_folder(name, split).content,
-        "cache": lambda: sources.from_cache(name, split).content,
+        "folder": lambda: find.from_folder(name, split).content,
+        "cache": lambda: find.from_cache(name, split).content,
         "shipped": lambda: from_shipped(name, split).content,
     }
     if row.kind == "tree":
         steps = {
-            "folder": lambda: sources.tree_in_folder(name, split).mark,
-            "cache": lambda: sources.tree_in_cache(name, split).mark,
+            "folder": lambda: find.tree_in_folder(name, split).mark,
+            "cache": lambda: find.tree_in_cache(name, split).mark,
         }
     for title, source in steps.items():
         try:

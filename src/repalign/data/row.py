@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from repalign.data import formats
-from repalign.data.fetch import Package, Web
+from repalign.data.acquire import formats
+from repalign.data.acquire.fetch import Package, Web
 
 Members = tuple[str, ...]  # patterns of the files to take out of an archive
 

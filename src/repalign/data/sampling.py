@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from repalign.data.formats import Array
+from repalign.data.acquire.formats import Array
 
 Classes = Sequence[str | int] | str | None
 

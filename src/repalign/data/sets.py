@@ -6,7 +6,8 @@ sources say which files to put into that directory.
 
 from __future__ import annotations
 
-from repalign.data import ct_phantom, formats, synthetic
+from repalign.data import ct_phantom, synthetic
+from repalign.data.acquire import formats
 from repalign.data.names import (
     CIFAR10,
     CIFAR10_ARTIFICIAL,
@@ -264,7 +265,7 @@ SETS: dict[str, Set] = {
         classes=synthetic.PEAKS,
     ),
     "gaussian": Set(
-        title="Centred Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
+        title="Centerd Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
         licence="made by this package",
         page="",
         splits={"train": 0, "left": 0, "middle": 0, "right": 0},

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 
-from repalign.data.formats import Read
+from repalign.data.acquire.formats import Read
 
 PEAKS = tuple("".join(p) for p in permutations("ABCDEF", 3))  # the 120 functions, P_ABC to P_FED
 _STREAMS = {"train": 0, "test": 1, "left": 2, "middle": 3, "right": 4}
@@ -24,7 +24,7 @@ def peaks(n: int = 10_000, functions: Sequence[str] = PEAKS, seed: int = 0, spli
     """Samples of peaks functions (Imani §7.1): P_XYZ is Y where X > 0.5, else Z.
 
     Six variables are uniform on [0, 1); each becomes ten bumps of height 0.5 and standard deviation
-    0.1, centred at 0, 0.1, … 0.9. Rows of x (n, 60) have length one; columns of y, one per function,
+    0.1, centerd at 0, 0.1, … 0.9. Rows of x (n, 60) have length one; columns of y, one per function,
     have mean zero over the sample.
 
     >>> peaks(4, ["ABC", "BAC"]).y.shape
@@ -35,8 +35,8 @@ def peaks(n: int = 10_000, functions: Sequence[str] = PEAKS, seed: int = 0, spli
             f"a peaks function is three different letters of A to F, as ABC, but one is {wrong[0]!r}."
         )
     variables = _rng(seed, split).random((n, 6))
-    centres = np.arange(10) / 10
-    x = 0.5 * np.exp(-(((variables[:, :, None] - centres) / 0.1) ** 2) / 2)
+    centers = np.arange(10) / 10
+    x = 0.5 * np.exp(-(((variables[:, :, None] - centers) / 0.1) ** 2) / 2)
     x = x.reshape(n, 60)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     which = np.array([["ABCDEF".index(letter) for letter in f] for f in functions])
@@ -46,7 +46,7 @@ def peaks(n: int = 10_000, functions: Sequence[str] = PEAKS, seed: int = 0, spli
 
 
 def gaussian(n: int | None = None, setting: str = "middle", seed: int = 0) -> Read:
-    """Centred Gaussian inputs with a diagonal covariance, labels uniform on ten classes (Maennel E.1).
+    """Centerd Gaussian inputs with a diagonal covariance, labels uniform on ten classes (Maennel E.1).
 
     ``setting`` is left (10 inputs, variances 1 to 1.9), middle or right (30 inputs, 0.1 to 3); without
     n there are as many samples as in the paper.

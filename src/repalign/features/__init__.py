@@ -17,11 +17,14 @@ from repalign.features.handmade import (
     sift_vocabulary,
 )
 from repalign.features.hooks import extract
+from repalign.features.learned import KINDS, learn
 
 __all__ = [
+    "KINDS",
     "dictionary",
     "extract",
     "hog",
+    "learn",
     "learn_dictionary",
     "rbf",
     "sift_bag_of_words",

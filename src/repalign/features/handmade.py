@@ -21,14 +21,14 @@ Array = TypeVar("Array", Tensor, np.ndarray)
 @numpy_too
 def rbf(
     x: Float[Tensor, "n *d"],
-    centres: Float[Tensor, "m *d"] | None = None,
+    centers: Float[Tensor, "m *d"] | None = None,
     *,
     bandwidth: float = 1.0,
     unit: bool = True,
 ) -> Float[Tensor, "n m"]:
-    """exp(−‖xᵢ − cⱼ‖² / (2 bandwidth²)), with x and the centres flattened and scaled to length one.
+    """exp(−‖xᵢ − cⱼ‖² / (2 bandwidth²)), with x and the centers flattened and scaled to length one.
 
-    The centres are x itself if none are given, as Imani et al. do "to ensure expressivity" (§7.2).
+    The centers are x itself if none are given, as Imani et al. do "to ensure expressivity" (§7.2).
 
     >>> rbf(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
     tensor([[1.0000, 0.3679],
@@ -37,10 +37,10 @@ def rbf(
     if bandwidth <= 0:
         raise ValueError(f"bandwidth should be above 0, but is {bandwidth}.")
     a = check(x, "x", "n *d").flatten(1)
-    b = a if centres is None else check(centres, "centres", "m *d").flatten(1).to(a)
+    b = a if centers is None else check(centers, "centers", "m *d").flatten(1).to(a)
     if a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"x and centres should be alike, but have {a.shape[1]} and {b.shape[1]} numbers each."
+            f"x and centers should be alike, but have {a.shape[1]} and {b.shape[1]} numbers each."
         )
     if unit:
         a, b = nn.functional.normalize(a), nn.functional.normalize(b)
@@ -199,7 +199,7 @@ def _pictures(images: Any) -> Float[np.ndarray, "n h w c"]:
     if not (array.min() >= 0 and array.max() <= 1):
         raise ValueError(
             f"images should have values in [0, 1], or be uint8, but reach from {array.min():.3g} to "
-            f"{array.max():.3g}: pass them before they are normalised."
+            f"{array.max():.3g}: pass them before they are normalized."
         )
     return np.moveaxis(array, 1, -1)
 

@@ -21,12 +21,13 @@ from torch import nn
 from repalign.models import transfer
 from repalign.models.cnn import VGG, SimpleCNN
 from repalign.models.from_torchvision import imagenet, vit_b_16, vit_small
-from repalign.models.initialisation import initialise
+from repalign.models.initialization import initialize
 from repalign.models.mlp import MLP
 from repalign.models.rbf import RBFNetwork
 from repalign.models.resnet import preact_resnet18, resnet18_v2, wide_resnet
 from repalign.models.resnet11 import ResNet11
 from repalign.models.t2t import T2TViT
+from repalign.models.weights import Preprocess, Pretrained, pretrained
 
 NAMES: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,  # all five
@@ -34,7 +35,7 @@ NAMES: dict[str, Callable[..., nn.Module]] = {
     "simple_cnn": SimpleCNN,  # Maennel A.2, E.2, E.3
     "vgg16": partial(VGG, "vgg16"),  # Maennel A.2: no layers of 4096
     "vgg19": partial(VGG, "vgg19"),  # Lou, on CIFAR
-    "resnet18_v2": resnet18_v2,  # Maennel A.2: group normalisation
+    "resnet18_v2": resnet18_v2,  # Maennel A.2: group normalization
     "wide_resnet": wide_resnet,  # Maennel A.7: 5×5 first convolution
     "resnet11": ResNet11,  # Canatar IV
     "preact_resnet18": preact_resnet18,  # Sharon F
@@ -88,14 +89,17 @@ __all__ = [
     "MLP",
     "NAMES",
     "VGG",
+    "Preprocess",
+    "Pretrained",
     "RBFNetwork",
     "ResNet11",
     "SimpleCNN",
     "T2TViT",
     "build",
     "imagenet",
-    "initialise",
+    "initialize",
     "preact_resnet18",
+    "pretrained",
     "probed_layers",
     "resnet18_v2",
     "transfer",

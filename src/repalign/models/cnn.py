@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from repalign.models.initialisation import Seed, initialise, own_chance
+from repalign.models.initialization import Seed, initialize, own_randomness
 
 # Convolutions of each resolution: a configuration's letter is the one of Simonyan & Zisserman.
 VGG_FILTERS = (64, 128, 256, 512, 512)
@@ -49,7 +49,7 @@ class SimpleCNN(nn.Sequential):
         channels, height, width = check_image(image)
         border = kernel // 2 if padding == "same" else 0
         layers: OrderedDict[str, nn.Module] = OrderedDict()
-        with own_chance():
+        with own_randomness():
             for i in range(convs):
                 layers[f"conv{i}"] = nn.Conv2d(channels, filters, kernel, stride, border)
                 layers[f"relu{i}"] = nn.ReLU()
@@ -66,13 +66,13 @@ class SimpleCNN(nn.Sequential):
             layers["head"] = nn.Linear(units, outputs)
         super().__init__(layers)
         self.probed = (*(f"relu{i}" for i in range(convs)), "dense_relu")
-        initialise(self, init, scale=init_scale, seed=seed)
+        initialize(self, init, scale=init_scale, seed=seed)
 
 
 class VGG(nn.Sequential):
     """VGG16 or VGG19 with one dense layer, the head: conv0, relu0, ..., pool0, ..., flatten, head.
 
-    This is Maennel et al.'s form: the two layers of 4096 units removed, biases, no normalisation.
+    This is Maennel et al.'s form: the two layers of 4096 units removed, biases, no normalization.
     ``batch_norm`` puts one after every convolution. For ImageNet's own VGG see
     :func:`repalign.models.imagenet`.
 
@@ -97,7 +97,7 @@ class VGG(nn.Sequential):
         channels, height, width = check_image(image)
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         i = 0
-        with own_chance():
+        with own_randomness():
             for stage, (convs, filters) in enumerate(zip(VGG_CONVS[name], VGG_FILTERS, strict=True)):
                 for _ in range(convs):
                     layers[f"conv{i}"] = nn.Conv2d(channels, filters, 3, padding=1)
@@ -112,7 +112,7 @@ class VGG(nn.Sequential):
             layers["head"] = nn.Linear(channels * height * width, outputs)
         super().__init__(layers)
         self.probed = tuple(name for name in layers if name.startswith("relu"))
-        initialise(self, init, scale=init_scale, seed=seed)
+        initialize(self, init, scale=init_scale, seed=seed)
 
 
 def check_image(image: Sequence[int]) -> tuple[int, int, int]:

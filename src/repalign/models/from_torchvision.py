@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from repalign.machine.vision import torchvision
-from repalign.models.initialisation import Seed, Seeded
+from repalign.models.initialization import Seed, Seeded
 
 IMAGENET = ("resnet18", "resnet50", "resnet101", "vgg16", "vgg19")
 

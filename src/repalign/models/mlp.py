@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from repalign.models.initialisation import Seed, initialise, own_chance
+from repalign.models.initialization import Seed, initialize, own_randomness
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -50,7 +50,7 @@ class MLP(nn.Sequential):
         widths = _widths(depth, width)
         layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
         fan_in = inputs
-        with own_chance():
+        with own_randomness():
             for i, fan_out in enumerate(widths, start=1):
                 layers[f"fc{i}"] = nn.Linear(fan_in, fan_out, bias=bias)
                 layers[f"act{i}"] = ACTIVATIONS[activation]()
@@ -58,7 +58,7 @@ class MLP(nn.Sequential):
             layers["head"] = nn.Linear(fan_in, outputs, bias=bias)
         super().__init__(layers)
         self.probed = tuple(name for name in layers if name.startswith("act"))
-        initialise(self, init, scale=init_scale, seed=seed, width=max(widths))
+        initialize(self, init, scale=init_scale, seed=seed, width=max(widths))
 
 
 def _widths(depth: int | None, width: int | Sequence[int]) -> list[int]:

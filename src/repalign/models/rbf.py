@@ -1,4 +1,4 @@
-"""A two-layer network of radial basis functions whose centres are trained (Imani et al., §3)."""
+"""A two-layer network of radial basis functions whose centers are trained (Imani et al., §3)."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from repalign.models.initialisation import Seed, generator, initialise, normal, own_chance
+from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
 
 
 class RBF(nn.Module):
-    """exp(−‖x − cⱼ‖² / (2 bandwidth²)) for every centre cⱼ, a parameter."""
+    """exp(−‖x − cⱼ‖² / (2 bandwidth²)) for every center cⱼ, a parameter."""
 
     def __init__(self, inputs: int, units: int, bandwidth: float = 1.0) -> None:
         super().__init__()
-        self.centres = nn.Parameter(torch.zeros(units, inputs))
+        self.centers = nn.Parameter(torch.zeros(units, inputs))
         self.bandwidth = bandwidth
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n units"]:
         # Expanding the square keeps memory at n × units; rounding must not make it negative.
-        square = x.square().sum(1, keepdim=True) + self.centres.square().sum(1) - 2 * x @ self.centres.mT
+        square = x.square().sum(1, keepdim=True) + self.centers.square().sum(1) - 2 * x @ self.centers.mT
         return torch.exp(-square.clamp(min=0) / (2 * self.bandwidth**2))
 
     def extra_repr(self) -> str:
-        units, inputs = self.centres.shape
+        units, inputs = self.centers.shape
         return f"{inputs}, {units}, bandwidth={self.bandwidth}"
 
 
 class RBFNetwork(nn.Sequential):
     """``units`` radial basis functions, then a linear layer: flatten, rbf, head.
 
-    Give ``centres`` (units, inputs), some training points say, to start from them; otherwise they are
-    normal with a length of about one. The paper names 1024 units and trained centres, and nothing
+    Give ``centers`` (units, inputs), some training points say, to start from them; otherwise they are
+    normal with a length of about one. The paper names 1024 units and trained centers, and nothing
     else: the bandwidth is the one of its §7.2.
 
     >>> net = RBFNetwork(384, 1, units=1024)
@@ -49,24 +49,24 @@ class RBFNetwork(nn.Sequential):
         *,
         units: int = 1024,
         bandwidth: float = 1.0,
-        centres: Float[Tensor, "units inputs"] | None = None,
+        centers: Float[Tensor, "units inputs"] | None = None,
         seed: Seed = 0,
     ) -> None:
         if bandwidth <= 0:
             raise ValueError(f"bandwidth should be above 0, but is {bandwidth}.")
-        if centres is not None and tuple(centres.shape) != (units, inputs):
+        if centers is not None and tuple(centers.shape) != (units, inputs):
             raise ValueError(
-                f"centres should have shape (units, inputs) = {(units, inputs)}, "
-                f"but have {tuple(centres.shape)}."
+                f"centers should have shape (units, inputs) = {(units, inputs)}, "
+                f"but have {tuple(centers.shape)}."
             )
-        with own_chance():
+        with own_randomness():
             layers = OrderedDict(
                 flatten=nn.Flatten(), rbf=RBF(inputs, units, bandwidth), head=nn.Linear(units, outputs)
             )
         super().__init__(layers)
         self.probed = ("rbf",)
         g = generator(seed)
-        start = normal((units, inputs), g) / math.sqrt(inputs) if centres is None else centres
+        start = normal((units, inputs), g) / math.sqrt(inputs) if centers is None else centers
         with torch.no_grad():
-            layers["rbf"].get_parameter("centres").copy_(start)
-        initialise(self, "lecun", seed=g)
+            layers["rbf"].get_parameter("centers").copy_(start)
+        initialize(self, "lecun", seed=g)

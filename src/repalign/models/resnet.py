@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from repalign.models.initialisation import Seed, initialise, own_chance
+from repalign.models.initialization import Seed, initialize, own_randomness
 
 Norm = Callable[[int], nn.Module]
 
@@ -51,7 +51,7 @@ class PreActResNet(nn.Sequential):
     ) -> None:
         super().__init__()
         filters, kernel, stride = stem
-        with own_chance():
+        with own_randomness():
             self.stem = nn.Conv2d(channels, filters, kernel, stride, kernel // 2, bias=False)
             if stem_pool:
                 self.pool = nn.MaxPool2d(3, 2, 1)
@@ -80,7 +80,7 @@ def resnet18_v2(
     init_scale: float = 1.0,
     seed: Seed = 0,
 ) -> PreActResNet:
-    """ResNet18-v2 with group in place of batch normalisation (Maennel et al., A.2).
+    """ResNet18-v2 with group in place of batch normalization (Maennel et al., A.2).
 
     They use one architecture for ImageNet and CIFAR10, so the first convolution is 7×7 with stride 2
     and a max-pooling follows, also for small images.
@@ -97,7 +97,7 @@ def resnet18_v2(
         stem_pool=True,
         norm=lambda filters: nn.GroupNorm(groups, filters),
     )
-    initialise(model, init, scale=init_scale, seed=seed)
+    initialize(model, init, scale=init_scale, seed=seed)
     return model
 
 
@@ -106,7 +106,7 @@ def preact_resnet18(
 ) -> PreActResNet:
     """Pre-activation ResNet18 with stages of k, 2k, 4k, 8k filters (Sharon & Dar, appendix F).
 
-    A 3×3 first convolution and no normalisation after the last block, as in the study of double
+    A 3×3 first convolution and no normalization after the last block, as in the study of double
     descent that they follow. Their six layers are the first convolution, the four stages, the head.
 
     >>> preact_resnet18(k=8).head
@@ -114,7 +114,7 @@ def preact_resnet18(
     """
     widths = (k, 2 * k, 4 * k, 8 * k)
     model = PreActResNet(outputs, widths=widths, blocks=2, stem=(k, 3, 1), channels=channels, last_norm=False)
-    initialise(model, init, seed=seed)
+    initialize(model, init, seed=seed)
     return model
 
 
@@ -143,5 +143,5 @@ def wide_resnet(
         stem=(16 * width, kernel, 1),
         channels=channels,
     )
-    initialise(model, init, scale=init_scale, seed=seed)
+    initialize(model, init, scale=init_scale, seed=seed)
     return model

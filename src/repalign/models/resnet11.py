@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from repalign.models.initialisation import Seed, initialise, own_chance
+from repalign.models.initialization import Seed, initialize, own_randomness
 
 
 class Residual(nn.Module):
@@ -24,7 +24,7 @@ class Residual(nn.Module):
 
 
 def conv(channels: int, filters: int) -> nn.Sequential:
-    """A 3×3 convolution, batch normalisation, ReLU."""
+    """A 3×3 convolution, batch normalization, ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.BatchNorm2d(filters), nn.ReLU()
     )
@@ -34,7 +34,7 @@ class ResNet11(nn.Sequential):
     """Three residual blocks, max-pooling after each, between convolutions that change the width.
 
     Filters are 64 · 128 (128 128) · 256 (256 256) · 512 (512 512) · 256, residual blocks in brackets.
-    The paper gives eleven convolutions, the pooling, batch normalisation, and 512 and 256 features in
+    The paper gives eleven convolutions, the pooling, batch normalization, and 512 and 256 features in
     its layers 9 and 10; the other widths and the 3×3 filters are ours, the doubling that leads there.
     Counting convolutions from zero, layers 1 to 10 are probed, each behind its ReLU: the second one of a
     block behind the sum, the last one behind the pooling, where it has its 256 numbers. The head is
@@ -56,7 +56,7 @@ class ResNet11(nn.Sequential):
         seed: Seed = 0,
     ) -> None:
         layers: OrderedDict[str, nn.Module] = OrderedDict()
-        with own_chance():
+        with own_randomness():
             layers["conv0"] = conv(channels, width)
             for i in (1, 2, 3):
                 layers[f"conv{i}"] = conv(width * 2 ** (i - 1), width * 2**i)
@@ -69,4 +69,4 @@ class ResNet11(nn.Sequential):
         super().__init__(layers)
         probed = [name for i in (1, 2, 3) for name in (f"conv{i}", f"block{i}.first", f"block{i}")]
         self.probed = (*probed, "flatten")
-        initialise(self, init, seed=seed)
+        initialize(self, init, seed=seed)

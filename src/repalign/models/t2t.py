@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention, unfold
 
-from repalign.models.initialisation import Seed, generator, normal, orthogonal, own_chance
+from repalign.models.initialization import Seed, generator, normal, orthogonal, own_randomness
 
 # Blocks → width, heads, width of the hidden layer relative to it.
 SIZES = {7: (256, 4, 2), 10: (256, 4, 2), 12: (256, 4, 2), 14: (384, 6, 3), 19: (448, 7, 3), 24: (512, 8, 3)}
@@ -55,7 +55,7 @@ class LinearAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a two-layer network, each with normalisation before and a skip around."""
+    """Attention, then a two-layer network, each with normalization before and a skip around."""
 
     def __init__(self, width: int, heads: int, ratio: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class T2TViT(nn.Module):
         width, heads, ratio = SIZES[depth]
         tokens = 1 + (image_size // 16) ** 2
         patches = [channels * SPLITS[0][0] ** 2, *(TOKEN * kernel**2 for kernel, _, _ in SPLITS[1:])]
-        with own_chance():
+        with own_randomness():
             self.mix1 = LinearAttention(patches[0])
             self.mix2 = LinearAttention(patches[1])
             self.embed = nn.Linear(patches[2], width)

@@ -1,6 +1,6 @@
 """What Maennel et al. do to a network between two tasks. Every function returns a new network.
 
-A layer is a module with a weight matrix or filters, or a residual block as a whole; a normalisation
+A layer is a module with a weight matrix or filters, or a residual block as a whole; a normalization
 or an activation with parameters belongs to the layer before it.
 
 >>> from repalign.models import MLP
@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check
-from repalign.models.initialisation import Seed, generator, initialise, normal, own_chance
+from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
 
 M = TypeVar("M", bound=nn.Module)
 Matrix = Float[Tensor, "d d"] | Float[np.ndarray, "d d"]
@@ -73,9 +73,9 @@ def replace_head(model: M, outputs: int, *, init: str = "he", init_scale: float 
     if not heads:
         raise ValueError(f"{type(model).__name__} has no dense layer to replace.")
     name, old = heads[-1]
-    with own_chance():
+    with own_randomness():
         head = nn.Linear(old.in_features, outputs, bias=old.bias is not None).to(old.weight)
-    initialise(head, init, scale=init_scale, seed=seed, width=old.in_features)
+    initialize(head, init, scale=init_scale, seed=seed, width=old.in_features)
     if name == "":
         raise ValueError("the network is a single dense layer: build a new one instead.")
     model.set_submodule(name, head)
@@ -101,14 +101,14 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
     return model
 
 
-def reinitialise(
+def reinitialize(
     model: M, names: Sequence[str], *, init: str = "he", init_scale: float = 1.0, seed: Seed = 0
 ) -> M:
     """Fresh weights in the layers ``names``, the others as they are (figure 5: ``["dense", "head"]``)."""
     model, g = copy.deepcopy(model), generator(seed)
     for name in names:
         module = _get(model, name)
-        initialise(module, init, scale=init_scale, seed=g)
+        initialize(module, init, scale=init_scale, seed=g)
         for part in module.modules():
             if isinstance(part, (nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d)):
                 part.reset_parameters()
@@ -127,7 +127,7 @@ def zero_bias(model: M, names: Sequence[str]) -> M:
 
 
 def norms(model: nn.Module) -> dict[str, float]:
-    """The ℓ₂ norm of all parameters of each layer; take it at initialisation, for :func:`rescale`."""
+    """The ℓ₂ norm of all parameters of each layer; take it at initialization, for :func:`rescale`."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     groups = {
         layer: [parameters[key] for key in keys if key in parameters] for layer, keys in layers(model).items()
@@ -140,7 +140,7 @@ def norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
-    """Every layer scaled so that its norm is ``to[layer]``, the one at initialisation (A.4).
+    """Every layer scaled so that its norm is ``to[layer]``, the one at initialization (A.4).
 
     ``biases="layer"`` is what the paper says: all parameters of a layer times one positive number. It
     says too that this changes no prediction, which holds without biases only: behind a layer scaled
@@ -162,7 +162,7 @@ def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
         for name, keys in groups.items()
     ):
         raise ValueError(
-            "rescaling is for chains of dense and convolutional layers without normalisation: in a residual "
+            "rescaling is for chains of dense and convolutional layers without normalization: in a residual "
             "network it would change the predictions. Maennel et al. do not rescale those; leave it out."
         )
     if list(to) != list(groups):
@@ -192,7 +192,7 @@ def filters(model: nn.Module, layer: str) -> Float[Tensor, "n d"]:
 
 
 def filter_covariance(
-    models: nn.Module | Sequence[nn.Module], layer: str, *, centred: bool = False
+    models: nn.Module | Sequence[nn.Module], layer: str, *, centerd: bool = False
 ) -> Float[Tensor, "d d"]:
     """Covariance of a layer's filters, of several runs if given; about zero, their mean at the start.
 
@@ -202,7 +202,7 @@ def filter_covariance(
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
     w = torch.cat([filters(run, layer) for run in runs]).double()
-    if centred:
+    if centerd:
         w = w - w.mean(dim=0)
     return w.mT @ w / len(w)
 

@@ -102,7 +102,7 @@ def layer_kernels(
     its own, ``bias="without"`` leaves biases out; ``layers`` picks some by name.
 
     Gradients are never formed where the decomposition of eq. 9 avoids it: linear and convolutional
-    layers, embeddings, attention projections, normalisation layers. Other parameters get explicit
+    layers, embeddings, attention projections, normalization layers. Other parameters get explicit
     Jacobian rows, with a warning. ``batch_size`` bounds the samples in one pass through the network.
     ``x`` is taken to the model's device and precision. Frozen parameters count like all others.
 

@@ -85,7 +85,7 @@ def _look(watched: Watched, f: Tensor, two: Tensor, recorder: Recorder) -> set[s
     if two.requires_grad and grads[-1] is not None and _axis(grads[-1], (0,)) is None:
         raise ValueError(
             "the output of one sample depends on the other samples of its batch, so the model is not a "
-            "function of one sample. Does it normalise over the batch?"
+            "function of one sample. Does it normalize over the batch?"
         )
     lost = set()
     for edge, grad in enumerate(grads[: len(recorder.edges)]):

@@ -146,7 +146,7 @@ def _refuse_chance(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             raise ValueError(f"the model applies {func.__name__} in training mode. {_NOT_A_FUNCTION}")
     if func is nnf.batch_norm and (kwargs.get("training") or (len(args) > 5 and args[5])):
         raise ValueError(
-            "the model normalises by the statistics of the batch, so the output of one sample depends on "
+            "the model normalizes by the statistics of the batch, so the output of one sample depends on "
             "the others. Call model.eval(), and keep track_running_stats=True."
         )
     if func is nnf.multi_head_attention_forward:

@@ -34,7 +34,7 @@ def fit_many(
 ) -> list[History]:
     """Train ``models`` in place, each as :func:`fit` would with its own seed, lr and weight decay.
 
-    ``y`` is shared, (n, ...), or per model, (M, n, ...). Optimisers: sgd, momentum and adam. Layers
+    ``y`` is shared, (n, ...), or per model, (M, n, ...). Optimizers: sgd, momentum and adam. Layers
     that keep statistics or draw chance (batch norm, dropout) are refused: they would not be the same.
     """
     m, n = len(models), len(x)

@@ -1,4 +1,4 @@
-"""The losses, optimisers, schedules and augmentation that the papers name."""
+"""The losses, optimizers, schedules and augmentation that the papers name."""
 
 from __future__ import annotations
 

@@ -19,13 +19,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from repalign.data import architectures as arch
-from repalign.data import cache, fetch
-from repalign.data.archives import member
+from repalign.data.acquire import cache, fetch
+from repalign.data.acquire.archives import member
+from repalign.data.acquire.fetch import Package, Progress, Web, quiet
+from repalign.data.acquire.pickles import load_arrays
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Package, Progress, Web, quiet
-from repalign.data.pickles import load_arrays
 from repalign.machine.vision import torchvision
+from repalign.models import registry as arch
 
 State = dict[str, Tensor]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -72,11 +72,11 @@ class Pretrained:
     build: Callable[[], nn.Module]
 
     def untrained(self, seed: int) -> Pretrained:
-        """The same architecture at its initialisation."""
+        """The same architecture at its initialization."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = self.build().eval()
-        source = f"initialised with seed {seed}"
+        source = f"initialized with seed {seed}"
         return replace(self, module=module, source=source, fingerprint=f"seed{seed}-{self.name}")
 
 

@@ -15,16 +15,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from repalign.data import cache, ct_phantom, fetch, trees
-from repalign.data.archives import unpack, unpack_tree
-from repalign.data.cache import Entry
+from repalign.data import ct_phantom
+from repalign.data.acquire import cache, fetch, trees
+from repalign.data.acquire.archives import unpack, unpack_tree
+from repalign.data.acquire.cache import Entry
+from repalign.data.acquire.fetch import Progress, Web, quiet
+from repalign.data.acquire.formats import Read
+from repalign.data.acquire.shipped import from_shipped
+from repalign.data.acquire.trees import Tree
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Progress, Web, quiet
-from repalign.data.formats import Read
 from repalign.data.row import Source
 from repalign.data.sets import lookup
-from repalign.data.subset import from_shipped
-from repalign.data.trees import Tree
 
 Folder = str | os.PathLike[str] | None
 T = TypeVar("T")

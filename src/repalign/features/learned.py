@@ -39,7 +39,7 @@ def learn(
     """Learn ``units`` features on x and y; returns the function that computes them, of these or other rows.
 
     ``"network"``: the hidden layer of a ReLU network. ``"rbf"``: the units of an RBF network of that
-    ``bandwidth``, whose centres start at rows of x. Both train for ``epochs`` on the squared loss, by Adam.
+    ``bandwidth``, whose centers start at rows of x. Both train for ``epochs`` on the squared loss, by Adam.
     ``"dictionary"``: sparse codes in a dictionary learned in ``passes``, with the penalty ``alpha``; it
     never sees y.
     """
@@ -52,8 +52,8 @@ def learn(
     if kind == "network":
         net = models.MLP(x.shape[1], 1, depth=1, width=units, seed=seed)
     else:
-        centres = x[torch.arange(units) % len(x)]
-        net = models.RBFNetwork(x.shape[1], 1, units=units, bandwidth=bandwidth, centres=centres, seed=seed)
+        centers = x[torch.arange(units) % len(x)]
+        net = models.RBFNetwork(x.shape[1], 1, units=units, bandwidth=bandwidth, centers=centers, seed=seed)
     net = net.to(device)
     train.fit(net, x, y, loss="squared", epochs=epochs, seed=seed)
     return lambda rows: features.extract(net, rows)[net.probed[0]]

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from repalign.data import cache, sources
+from repalign.data.acquire import cache, find
+from repalign.data.acquire.fetch import Progress as Report
+from repalign.data.acquire.formats import Array
+from repalign.data.acquire.shipped import FOLDER, from_shipped
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.fetch import Progress as Report
-from repalign.data.formats import Array
 from repalign.data.row import Set
 from repalign.data.sets import SETS, lookup
-from repalign.data.subset import FOLDER, from_shipped
 
 app = typer.Typer(help="Data sets: list, get, verify, path.", no_args_is_help=True)
 
@@ -59,22 +59,22 @@ def state(name: str) -> tuple[str, str, str]:
         return "drawn", "–", "synthetic"
     if row.kind == "tree":
         try:
-            tree = sources.tree_in_folder(name, split)
+            tree = find.tree_in_folder(name, split)
             return "folder", f"{len(tree.files):,} files", str(tree.place)
         except UnavailableError:
             here = (cache.root() / name / "tree").is_dir()
             return ("whole", "–", "home") if here else ("–", "–", _offers(row))
     if row.generate:
-        made = cache.read(f"{name}/{split}@{sources.recipe(name)}")
+        made = cache.read(f"{name}/{split}@{find.recipe(name)}")
         return (
             ("whole", _megabytes(cache.root() / name), made.source) if made else ("–", "–", "generated here")
         )
     try:
-        return "folder", "–", sources.from_folder(name, split).source
+        return "folder", "–", find.from_folder(name, split).source
     except UnavailableError:
         pass
     try:
-        return "whole", _megabytes(cache.root() / name), sources.from_cache(name, split).source
+        return "whole", _megabytes(cache.root() / name), find.from_cache(name, split).source
     except UnavailableError:
         pass
     if row.shipped:
@@ -142,10 +142,10 @@ def fetch_whole(name: str, progress: Report) -> str:
         return "drawn when it is loaded, nothing to get"
     split = next(iter(row.splits))
     if row.kind == "tree":
-        tree = sources.find_tree(name, split, folder=None, progress=progress)
+        tree = find.find_tree(name, split, folder=None, progress=progress)
         return f"{len(tree.files):,} files in {tree.place}"
     chosen = list(range(len(row.classes)))
-    entries = [sources.find(name, part, None, chosen, progress=progress) for part in row.splits]
+    entries = [find.find(name, part, None, chosen, progress=progress) for part in row.splits]
     counts = ", ".join(f"{len(e.y):,} {part}" for part, e in zip(row.splits, entries, strict=True))
     return f"{counts}, from {entries[0].source}"
 

@@ -1,15 +1,4 @@
-"""Kernels of representations and how alike they are (Canatar & Pehlevan §III; Sharon & Dar §3).
-
-A representation X is (n, d), one row per sample; its kernel K = X Xᵀ is (n, n). Centred kernel
-alignment is the cosine of the angle between two centred kernels: 1 for the same representation up to
-rotation and scale, whatever the numbers of features.
-
->>> import torch
->>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, -2.0]])
->>> turned = 3 * x @ torch.tensor([[0.6, -0.8], [0.8, 0.6]])
->>> cka(x, turned), cka(x, x[:, :1])
-(tensor(1.), tensor(0.2425))
-"""
+"""Kernels as matrices: centering, HSIC, alignment, CKA of two representations or of all pairs, ranks."""
 
 from __future__ import annotations
 
@@ -21,8 +10,8 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign import _grid
 from repalign._arrays import check, numpy_too, same_rows, working
+from repalign.kernels import grid
 
 Representation: TypeAlias = "Float[Tensor, '_ _'] | Callable[[], Tensor] | str | PathLike[str]"
 
@@ -43,7 +32,7 @@ def gram(X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def center(K: Float[Tensor, "n n"], *, debiased: bool = False) -> Float[Tensor, "n n"]:
     """H K H with H = I − 11ᵀ/n: the kernel of features whose mean is removed (Canatar §III.2).
 
-    With ``debiased=True`` the U-centred kernel: a diagonal of zeros, and off it the row and column sums
+    With ``debiased=True`` the U-centerd kernel: a diagonal of zeros, and off it the row and column sums
     removed with the divisors that make the inner product of two such kernels an unbiased estimate
     (Székely & Rizzo). That needs n ≥ 4.
 
@@ -61,7 +50,7 @@ def center(K: Float[Tensor, "n n"], *, debiased: bool = False) -> Float[Tensor, 
 
 def _u_center(K: Tensor) -> Tensor:
     n = len(K)
-    _grid.enough(n, debiased=True)
+    grid.enough(n, debiased=True)
     k = working(K).clone().fill_diagonal_(0)
     rows = k.sum(dim=1, keepdim=True) / (n - 2)
     return (k - rows - rows.mT + rows.sum() / (n - 1)).fill_diagonal_(0)
@@ -71,7 +60,7 @@ def _u_center(K: Tensor) -> Tensor:
 def hsic(K: Float[Tensor, "n n"], L: Float[Tensor, "n n"], *, debiased: bool = False) -> Float[Tensor, ""]:
     """How dependent two kernels are: ⟨HKH, HLH⟩ / (n − 1)² (Sharon eq. 1).
 
-    With ``debiased=True`` the unbiased estimate, ⟨U-centred K, U-centred L⟩ / n(n − 3), from n ≥ 4; it is
+    With ``debiased=True`` the unbiased estimate, ⟨U-centerd K, U-centerd L⟩ / n(n − 3), from n ≥ 4; it is
     negative about half of the time when there is no dependence.
 
     >>> hsic(torch.eye(3), torch.eye(3))
@@ -80,7 +69,7 @@ def hsic(K: Float[Tensor, "n n"], L: Float[Tensor, "n n"], *, debiased: bool = F
     K, L = _kernel(K, "K"), _kernel(L, "L")
     same_rows(K, L, "K and L")
     n = len(K)
-    _grid.enough(n, debiased)
+    grid.enough(n, debiased)
     a, b = (center(working(m), debiased=debiased) for m in (K, L))
     return ((a * b).sum() / (n * (n - 3) if debiased else (n - 1) ** 2)).to(K)
 
@@ -107,7 +96,7 @@ def kta(K: Float[Tensor, "n n"], L: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
 
 @numpy_too
 def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False) -> Float[Tensor, ""]:
-    """Centred kernel alignment of two representations of the same samples (Sharon eq. 2, Canatar eq. 4).
+    """Centerd kernel alignment of two representations of the same samples (Sharon eq. 2, Canatar eq. 4).
 
     In [0, 1], and n ≥ 2 (at n = 2 always 1). The plain estimate is biased: independent features seem
     alike, the more so the fewer samples there are per feature. ``debiased=True`` removes that; it needs
@@ -123,10 +112,10 @@ def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False
     same_rows(X, Y, "X and Y")
     side = "features" if max(X.shape[1], Y.shape[1]) < len(X) else "gram"
     x, y = (
-        _grid.Packer(working(m), name, side, debiased, given=m.dtype).pack()
+        grid.Packer(working(m), name, side, debiased, given=m.dtype).pack()
         for m, name in ((X, "X"), (Y, "Y"))
     )
-    return _grid.product([x], [y])[0, 0].to(X)
+    return grid.product([x], [y])[0, 0].to(X)
 
 
 @numpy_too
@@ -142,7 +131,7 @@ def cka_grid(
 ) -> Float[Tensor, "E F"]:
     """CKA of every representation with every other (of ``reps`` with ``other`` if given), (E, E).
 
-    Each kernel is centred, scaled to norm one and flattened; all pairs are then one matrix product.
+    Each kernel is centerd, scaled to norm one and flattened; all pairs are then one matrix product.
     ``reps`` is a tensor (E, n, d) or a sequence of representations, their widths free. An entry may also
     be a path (.npy, or .pt of one tensor) or a function without arguments that returns one, loaded when
     needed: no more than ``max_bytes`` of kernels are held, and what does not fit is made again block by
@@ -161,7 +150,7 @@ def cka_grid(
         raise ValueError(f"average should be cka or hsic, but is {average!r}.")
     if side not in ("auto", "gram", "features"):
         raise ValueError(f"side should be auto, gram or features, but is {side!r}.")
-    return _grid.grid(
+    return grid.grid(
         reps,
         other,
         debiased=debiased,
@@ -176,7 +165,7 @@ def cka_grid(
 def stable_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
     """‖K‖_F² / ‖K‖₂² = Σ λᵢ² / λ₁²: how many directions are as strong as the first (Lou §G.1).
 
-    Of any matrix; at least 1, at most the rank. For a centred kernel, and ỹ the centred labels scaled to
+    Of any matrix; at least 1, at most the rank. For a centerd kernel, and ỹ the centerd labels scaled to
     length one, CKA(K, yyᵀ) = Σᵢ (λᵢ/λ₁)(uᵢᵀỹ)² / √stable_rank.
 
     >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))

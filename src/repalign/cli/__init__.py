@@ -220,7 +220,7 @@ def bench(
 )
 def data(context: typer.Context) -> None:
     """Data sets: list, get, verify, path, remove."""
-    from repalign.data.commands import app as data_app  # brings torch along: only when it is asked
+    from repalign.cli.data import app as data_app  # brings torch along: only when it is asked
 
     data_app(context.args, prog_name="repalign data")
 

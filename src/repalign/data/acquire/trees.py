@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
+from repalign.data.acquire.formats import Array
 from repalign.data.errors import DataError, UnavailableError
-from repalign.data.formats import Array
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 

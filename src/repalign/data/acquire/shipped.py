@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from repalign.data import cache
-from repalign.data.cache import Entry
+from repalign.data.acquire import cache
+from repalign.data.acquire.cache import Entry
+from repalign.data.acquire.formats import Array
 from repalign.data.errors import UnavailableError
-from repalign.data.formats import Array
 from repalign.data.sampling import sample
 from repalign.data.sets import SETS, lookup
 
-FOLDER = Path(__file__).parent / "shipped"
+FOLDER = Path(__file__).parents[1] / "shipped"
 PER_CLASS = {"train": 500, "test": 100}
 
 
@@ -62,7 +62,7 @@ def restore(d: Array) -> Array:
 
 def make() -> None:
     """Make the shipped files again from the whole sets."""
-    from repalign.data.sources import find  # it reads what this function makes
+    from repalign.data.acquire.find import find  # it reads what this function makes
 
     for name in [name for name, row in SETS.items() if row.shipped]:
         classes = list(range(len(lookup(name).classes)))

@@ -36,7 +36,7 @@ class Reduced(NamedTuple):
 def reduce_blocks(blocks: Iterable[Any]) -> Reduced:
     """The triangular factor of [Φ, y], from row blocks (Φ_block, y_block) seen once each.
 
-    Rows of the factor so far are put on top of the next rows and factorised again: what is left of any
+    Rows of the factor so far are put on top of the next rows and factorized again: what is left of any
     number of rows is a triangle of d + c rows.
     """
     r: Tensor | None = None
@@ -52,7 +52,7 @@ def reduce_blocks(blocks: Iterable[Any]) -> Reduced:
             )
         n += len(phi)
         waiting.append(torch.cat([working(phi), working(y).reshape(len(y), -1)], dim=1))
-        # Few large factorisations are cheaper than many small ones.
+        # Few large factorizations are cheaper than many small ones.
         if sum(map(len, waiting)) >= 2 * waiting[0].shape[1]:
             r, waiting = _triangle(r, waiting), []
     if n == 0:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from repalign.data.archives import unpack
+from repalign.data.acquire.archives import unpack
+from repalign.data.acquire.pickles import load_arrays
 from repalign.data.errors import UnavailableError
-from repalign.data.pickles import load_arrays
 
 Array = NDArray[Any]
 

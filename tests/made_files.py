@@ -6,8 +6,8 @@ import io
 import struct
 import tarfile
 
-from repalign.data import formats
-from repalign.data.fetch import Web
+from repalign.data.acquire import formats
+from repalign.data.acquire.fetch import Web
 from repalign.data.row import IDX, Source
 
 

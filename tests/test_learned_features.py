@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from repalign.alignment import spectrum, unit_rows
-from repalign.representations import KINDS, learn
+from repalign.features.learned import KINDS, learn
 
 
 def task(n=40, d=8):

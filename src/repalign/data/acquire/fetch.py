@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from repalign.data.cache import need_space, root
+from repalign.data.acquire.cache import need_space, root
 from repalign.data.errors import UnavailableError
 
 Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (0: unknown)
