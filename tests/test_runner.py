@@ -430,7 +430,7 @@ def test_a_directory_is_replaced_whole_by_several_at_once(tmp_path):
 def test_whole_pages_on_a_dask_cluster(root):
     distributed = pytest.importorskip("distributed")
     write(root, "02_b", body="raise KeyError('elsewhere')")
-    options = dict(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None)
+    options = dict(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0")
     with distributed.LocalCluster(**options) as cluster:
         done = repalign("run", "--dask", cluster.scheduler_address, "--whole-pages", cwd=root)
     assert done.returncode == 1

@@ -150,7 +150,7 @@ def test_a_dask_cluster_gives_the_same_results_and_survives_a_lost_worker(tmp_pa
     distributed = pytest.importorskip("distributed")
     here = values(study.sweep(cell, grid(), jobs=2))
     os.environ["REPALIGN_CACHE"] = str(tmp_path / "elsewhere")
-    options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0")
     with distributed.LocalCluster(**options) as cluster:
         assert values(study.sweep(cell, grid(), dask=cluster.scheduler_address)) == here
         configs = [dict(n=n, mark=str(tmp_path / "mark")) for n in range(6)]

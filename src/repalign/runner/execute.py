@@ -149,12 +149,12 @@ class Executor:
         at_once = max(1, min(self._jobs, len(todo)))
         pool = ThreadPoolExecutor(at_once)
         results = {}
-        try:
-            with cores.shared_out(self._jobs) as shared:
-                # A page's core is ours until there are fewer pages than cores: then a sweep may have it.
-                held = [core for _ in todo[:at_once] if (core := shared.take())]
-                start = partial(one.start, threads=self._jobs // at_once, shared=shared)
-                pending = {pool.submit(self._one, job, scratch / str(i), start) for i, job in enumerate(todo)}
+        with cores.shared_out(self._jobs) as shared:
+            # A page's core is ours until there are fewer pages than cores: then a sweep may have it.
+            held = [core for _ in todo[:at_once] if (core := shared.take())]
+            start = partial(one.start, threads=self._jobs // at_once, shared=shared)
+            pending = {pool.submit(self._one, job, scratch / str(i), start) for i, job in enumerate(todo)}
+            try:
                 while pending:
                     finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
                     for result in (future.result() for future in finished):
@@ -162,11 +162,11 @@ class Executor:
                         self._done(result)
                     while len(held) > len(pending):
                         held.pop().release()
-            return results
-        finally:
-            # Also after Ctrl-C: nothing goes on in the background.
-            self._stop()
-            pool.shutdown(wait=True, cancel_futures=True)
+                return results
+            finally:
+                # Also after Ctrl-C: nothing goes on in the background.
+                self._stop()
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def _stop(self) -> None:
         with self._lock:
