@@ -139,7 +139,7 @@ class NeuralTangents:
 
 
 def nngeometry_alignment(n: int) -> Call | str:
-    """Equation 7 from a Gram matrix per layer, centerd and normed as it is written."""
+    """Equation 7 from a Gram matrix per layer, centered and normed as it is written."""
     kernels = nngeometry_kernels(n, together=False)
     if isinstance(kernels, str):
         return kernels

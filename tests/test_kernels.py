@@ -54,8 +54,8 @@ def test_equations_1_and_2(pair, debiased):
     )
     wanted = dense_cka(x, y, debiased)
     torch.testing.assert_close(cka(x, y, debiased), wanted, rtol=0, atol=1e-9)
-    centerd = [center(m, debiased=debiased) for m in (K, L)]
-    torch.testing.assert_close(kta(*centerd), wanted, rtol=0, atol=1e-9)
+    centered = [center(m, debiased=debiased) for m in (K, L)]
+    torch.testing.assert_close(kta(*centered), wanted, rtol=0, atol=1e-9)
     # Both ways to compute a grid, whichever would be the faster.
     for side in ("gram", "features"):
         both = cka_grid([x, y], debiased=debiased, side=side)

@@ -95,8 +95,8 @@ def test_softmax_against_scikit_learn():
     x, y = problem(e=1, n=200, d=3, c=3, dtype=torch.float64)
     probes = fit_probes(x, y, lr=0.02, epochs=400, batch_size=200)
     outside = linear.LogisticRegression(C=1e8, tol=1e-10, max_iter=1000).fit(x[0].numpy(), y.numpy())
-    centerd = probes.weight[0] - probes.weight[0].mean(0)  # softmax does not see a common shift
-    np.testing.assert_allclose(centerd, outside.coef_ - outside.coef_.mean(0), atol=1e-3)
+    centered = probes.weight[0] - probes.weight[0].mean(0)  # softmax does not see a common shift
+    np.testing.assert_allclose(centered, outside.coef_ - outside.coef_.mean(0), atol=1e-3)
 
 
 @st.composite

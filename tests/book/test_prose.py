@@ -21,6 +21,17 @@ def test_your_own_model(capsys):
     assert "nan" not in printed
 
 
+def test_data(capsys):
+    scope = {}
+    for block in blocks("data.md"):
+        exec(block, scope)
+    assert "split here by file name" in capsys.readouterr().out
+    assert scope["pair"].y.bincount().tolist() == [500, 500]
+    seen = [{image.numpy().tobytes() for image in scope[part].x} for part in ("train", "test")]
+    assert [len(images) for images in seen] == [30, 10]
+    assert not seen[0] & seen[1]
+
+
 def test_readme_example():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)

@@ -12,9 +12,9 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from made_files import idx_bytes, tar_bytes
 from PIL import Image
 
+from made_files import idx_bytes, tar_bytes
 from repalign import data
 from repalign.data.acquire import archives, formats
 from repalign.data.acquire.pickles import load_arrays

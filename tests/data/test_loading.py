@@ -65,7 +65,7 @@ def test_train_and_test_do_not_share_images():
 def test_shrink_takes_what_there_is_and_says_so():
     d = data.load("mnist", n=20_000, classes=(0, 1), shrink=True)
     assert d.y.bincount().tolist() == [500, 500]
-    assert "20,000 samples were asked for, 1,000 are there" in d.source
+    assert "20,000 samples were asked for, 1,000 are available" in d.source
     assert d.fingerprint == data.load("mnist", n=1000, classes=(0, 1)).fingerprint
 
 

@@ -1,11 +1,19 @@
 """The sets that are made here: peaks as in Imani §7.1, Gaussians as in Maennel E.1, the body phantom."""
 
+import dataclasses
+import importlib
+import linecache
+import os
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from repalign import data
 from repalign.data import ct_phantom
+from repalign.data.acquire import find
+from repalign.data.sets import SETS
 
 
 def test_peaks_are_those_of_the_paper():
@@ -90,7 +98,8 @@ def test_a_slice_can_be_looked_at():
 
 def test_ct_position_gives_way_to_the_phantom_under_its_own_name(monkeypatch, phantom):
     monkeypatch.setenv("REPALIGN_OFFLINE", "1")
-    monkeypatch.setattr(ct_phantom, "generate", lambda: phantom)
+    row = dataclasses.replace(SETS["ct_phantom"], generate=lambda: phantom)
+    monkeypatch.setitem(SETS, "ct_phantom", row)
     d = data.load("ct_position", n=100)
     assert d.name == "ct_phantom"
     assert "in place of ct_position" in d.source
@@ -100,3 +109,20 @@ def test_ct_position_gives_way_to_the_phantom_under_its_own_name(monkeypatch, ph
     assert data.source_fingerprint("ct_position").startswith("ct_phantom:generated:")
     with pytest.raises(ValueError, match="not classes"):
         data.load("ct_phantom", n=10, classes=("a",))
+
+
+def test_a_generated_set_is_made_again_when_its_code_changes_and_not_for_a_comment(tmp_path, monkeypatch):
+    file = tmp_path / "makes_a_set.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    marks = []
+    for i, text in enumerate(("x = 1", "x = 1  # one", "x = 2")):
+        file.write_text(f"{text}\n\n\ndef generate():\n    return x, x\n")
+        os.utime(file, (i, i))
+        monkeypatch.delitem(sys.modules, "makes_a_set", raising=False)
+        linecache.checkcache()
+        made = importlib.import_module("makes_a_set")
+        monkeypatch.setitem(
+            SETS, "ct_phantom", dataclasses.replace(SETS["ct_phantom"], generate=made.generate)
+        )
+        marks.append(find.recipe("ct_phantom"))
+    assert marks[0] == marks[1] != marks[2]

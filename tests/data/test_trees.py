@@ -5,14 +5,16 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from made_files import sha256
 from PIL import Image
 
+from made_files import sha256
 from repalign import data
 from repalign.data import loading
 from repalign.data.acquire.fetch import Web
 from repalign.data.row import Source
 from repalign.data.sets import SETS
+
+pytest_plugins = ["serving"]
 
 
 def picture(path, level, size=(70, 64), mode="RGB"):
@@ -101,16 +103,79 @@ def test_the_users_own_images_of_any_kind(tmp_path):
     picture(tmp_path / "dogs" / "c.jpg", (0, 0, 0, 0), mode="CMYK")
     picture(tmp_path / "dogs" / "d.png", (255, 0, 0, 128), (10, 200), mode="RGBA")
     (tmp_path / "dogs" / "notes.txt").write_text("not an image")
-    d = data.load("image_folder", folder=tmp_path, size=32)
+    d = data.load("image_folder", "all", folder=tmp_path, size=32)
     assert d.classes == ("cats", "dogs")
     assert d.x.shape == (4, 3, 32, 32)
     assert str(tmp_path) in d.source
-    assert d.fingerprint == data.load("image_folder", folder=tmp_path, size=32).fingerprint
+    assert d.fingerprint == data.load("image_folder", "all", folder=tmp_path, size=32).fingerprint
     before = d.fingerprint
     picture(tmp_path / "cats" / "a.png", 129, mode="L")
-    assert data.load("image_folder", folder=tmp_path, size=32).fingerprint != before
+    assert data.load("image_folder", "all", folder=tmp_path, size=32).fingerprint != before
     (tmp_path / "dogs" / "e.jpg").write_bytes(b"torn")
     with pytest.raises(data.DataError, match=r"e\.jpg cannot be read as an image"):
+        data.load("image_folder", "all", folder=tmp_path)
+
+
+def images_of(d):
+    return {x.numpy().tobytes() for x in d.x}
+
+
+def own_images(place, **counts):
+    """Images of different colours, so many of each class."""
+    for c, (name, count) in enumerate(counts.items()):
+        for i in range(count):
+            picture(place / name / f"{i}.png", (i, 10 * c, 50), (8, 8))
+
+
+def test_own_images_without_split_folders_are_split_and_never_shared(tmp_path):
+    own_images(tmp_path, cats=40, dogs=20, train=3)  # a class may have a split's name
+    whole = data.load("image_folder", "all", folder=tmp_path, size=8)
+    parts = {
+        split: data.load("image_folder", split, folder=tmp_path, size=8) for split in ("train", "val", "test")
+    }
+    assert {split: d.y.bincount().tolist() for split, d in parts.items()} == {
+        "train": [28, 14, 1],
+        "val": [4, 2, 1],
+        "test": [8, 4, 1],
+    }
+    seen = [images_of(d) for d in parts.values()]
+    assert sum(len(images) for images in seen) == len(set().union(*seen)) == len(whole) == 63
+    assert all("split here by file name: of each class 70% train" in d.source for d in parts.values())
+    assert "split here" not in whole.source
+    # The seed of a sample does not move the border between the splits.
+    samples = [
+        data.load("image_folder", split, n=7, seed=seed, folder=tmp_path, size=8)
+        for split, seed in (("train", 1), ("test", 2), ("val", 3))
+    ]
+    a, b, c = map(images_of, samples)
+    assert not a & b
+    assert not b & c
+    assert not a & c
+    assert len({d.fingerprint for d in [whole, *parts.values()]}) == 4
+
+
+def test_new_images_leave_the_split_of_the_others_almost_alone(tmp_path):
+    own_images(tmp_path, cats=50, dogs=50)
+    before = images_of(data.load("image_folder", "test", folder=tmp_path, size=8))
+    picture(tmp_path / "cats" / "new.png", (200, 0, 0), (8, 8))
+    after = images_of(data.load("image_folder", "test", folder=tmp_path, size=8))
+    assert len(before - after) <= 1
+
+
+def test_split_folders_are_taken_as_they_are(tmp_path):
+    own_images(tmp_path / "train", cats=3, dogs=2)
+    own_images(tmp_path / "test", cats=1, dogs=1)
+    assert len(data.load("image_folder", folder=tmp_path)) == 5
+    test = data.load("image_folder", "test", folder=tmp_path)
+    assert len(test) == 2
+    assert "split here" not in test.source
+    with pytest.raises(data.DataError, match="has train and test, but no directory val"):
+        data.load("image_folder", "val", folder=tmp_path)
+
+
+def test_too_few_images_to_split_are_refused(tmp_path):
+    own_images(tmp_path, cats=5, dogs=2)
+    with pytest.raises(data.DataError, match=r"at least 3 images to be split, but dogs has 2.*split=.all"):
         data.load("image_folder", folder=tmp_path)
 
 
@@ -121,11 +186,9 @@ def test_bad_trees_and_sizes_say_what_to_do(tmp_path, monkeypatch):
         data.load("mnist", n=10, size=32)
     picture(tmp_path / "cats" / "a.png", (9, 9, 9))
     with pytest.raises(ValueError, match="has 1 samples of these classes"):
-        data.load("image_folder", folder=tmp_path, n=5)
-    assert (
-        "5 samples were asked for, 1 are there"
-        in data.load("image_folder", folder=tmp_path, n=5, shrink=True).source
-    )
+        data.load("image_folder", "all", folder=tmp_path, n=5)
+    shrunk = data.load("image_folder", "all", folder=tmp_path, n=5, shrink=True)
+    assert "5 samples were asked for, 1 are available" in shrunk.source
     monkeypatch.setattr(loading, "_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match="Ask for fewer with n"):
-        data.load("image_folder", folder=tmp_path)
+        data.load("image_folder", "all", folder=tmp_path)

@@ -180,6 +180,20 @@ def test_simple_cnn():
     assert e3(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
 
 
+@pytest.mark.parametrize("convs", [1, 2, 3, 5])
+@pytest.mark.parametrize("side, stride, padding", [(16, 1, "same"), (32, 2, "same"), (32, 1, "valid")])
+def test_simple_cnn_in_the_sizes_of_maennel(convs, side, stride, padding):
+    net = models.SimpleCNN(
+        (3, side, side), 25, convs=convs, filters=4, units=6, stride=stride, padding=padding
+    )
+    for _ in range(convs):
+        side = -(-side // stride) if padding == "same" else side - 2
+    assert net.dense.in_features == 4 * side**2
+    expected = conv(3, 4, bias=True) + (convs - 1) * conv(4, 4, bias=True)
+    assert count(net) == expected + dense(4 * side**2, 6) + dense(6, 25)
+    assert len(net.probed) == convs + 1
+
+
 VGG16 = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
 VGG19 = (3, 64, 64, 128, 128, *[256] * 4, *[512] * 8)
 
@@ -198,6 +212,15 @@ def test_vgg_without_the_large_dense_layers(name, filters):
     assert on_meta(name, image=(3, 33, 33)).head.in_features == 512 * 4
     assert models.VGG(name, (3, 33, 33), 3)(torch.zeros(1, 3, 33, 33)).shape == (1, 3)
     assert kinds(on_meta(name, batch_norm=True), nn.BatchNorm2d) == len(filters) - 1
+
+
+@pytest.mark.parametrize("name, filters", [("vgg16", VGG16), ("vgg19", VGG19)])
+def test_a_narrow_vgg_keeps_its_proportions(name, filters):
+    net = models.build(name, image=(1, 28, 28), width=4)
+    assert [m.out_channels for m in net if isinstance(m, nn.Conv2d)] == [f // 16 for f in filters[1:]]
+    assert net.head.in_features == 32
+    assert net(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert net.probed == on_meta(name).probed
 
 
 def residual_count(stem, widths, blocks):
@@ -272,6 +295,14 @@ def test_resnet11(skips):
     torch.testing.assert_close(net.block1(x), x + inner if skips else inner)
 
 
+def test_resnet11_with_scaled_outputs():
+    x = normal((4, 3, 16, 16), generator(0))
+    plain, scaled = (models.ResNet11(width=4, output_scale=f, seed=1).eval() for f in (1.0, 0.125))
+    torch.testing.assert_close(scaled(x), 0.125 * plain(x), rtol=0, atol=0)
+    assert plain.probed == scaled.probed
+    assert list(plain.state_dict()) == list(scaled.state_dict())
+
+
 # Published sizes in millions of parameters.
 @pytest.mark.parametrize(
     "name, options, millions",
@@ -307,6 +338,20 @@ def test_vit_b_16_counted_by_hand():
     small = models.build("vit_small", depth=2, width=48)
     assert small(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert small.encoder.pos_embedding.shape == (1, 65, 48)
+
+
+def test_vit_small_on_digits():
+    net = models.vit_small(image_size=28, channels=1, depth=2, width=48, seed=3)
+    assert net.encoder.pos_embedding.shape == (1, 50, 48)
+    assert net.conv_proj.weight.shape == (48, 1, 4, 4)
+    # A truncated normal of deviation 1/√fan-in, as torchvision starts the layer.
+    assert net.conv_proj.weight.std().item() == pytest.approx(0.25, rel=0.1)
+    assert not net.conv_proj.bias.any()
+    again = models.vit_small(image_size=28, channels=1, depth=2, width=48, seed=3)
+    assert torch.equal(net.conv_proj.weight, again.conv_proj.weight)
+    state = torch.get_rng_state()
+    models.vit_small(image_size=28, channels=1, depth=1, width=12)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_resnets_for_small_images():
@@ -356,6 +401,52 @@ def test_every_name_lists_layers_that_exist(name):
         net.get_submodule(layer)
 
 
+# Every name with small options, and how to ask for grey images where that is possible.
+SMALL = {
+    "mlp": (dict(inputs=3072, outputs=10, width=8), dict(inputs=1024)),
+    "rbf": (dict(inputs=3072, outputs=10, units=8), dict(inputs=1024)),
+    "simple_cnn": (dict(filters=4, units=8), dict(image=(1, 32, 32))),
+    "vgg16": (dict(width=2), dict(image=(1, 32, 32))),
+    "vgg19": (dict(width=2), dict(image=(1, 32, 32))),
+    "resnet18_v2": ({}, dict(channels=1)),
+    "wide_resnet": (dict(blocks=1, width=1), dict(channels=1)),
+    "resnet11": (dict(width=4), dict(channels=1)),
+    "preact_resnet18": (dict(k=2), dict(channels=1)),
+    "resnet18": (dict(outputs=10, small_images=True), dict(channels=1)),
+    "resnet50": (dict(outputs=10, small_images=True), dict(channels=1)),
+    "resnet101": (dict(outputs=10), None),
+    "imagenet_vgg16": (dict(outputs=10), None),
+    "imagenet_vgg19": (dict(outputs=10), None),
+    "t2t_vit": (dict(outputs=10, depth=7, image_size=32), dict(channels=1)),
+    "vit_b_16": (dict(outputs=10, image_size=32), None),
+    "vit_small": (dict(depth=2, width=48), dict(channels=1)),
+}
+LARGE = ("resnet50", "resnet101", "imagenet_vgg16", "imagenet_vgg19", "vit_b_16")
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+def test_every_network_runs_in_float32_and_reaches_what_it_probes(name):
+    options, grey = SMALL[name]
+    for channels, more in ((3, {}), (1, grey)):
+        if more is None:
+            continue
+        # The large ones are not worth seconds of drawing weights: shapes are checked all the same.
+        place = "meta" if name in LARGE else "cpu"
+        with torch.device(place):
+            net = models.build(name, **{**options, **more}).eval()
+        reached = []
+        for layer in models.probed_layers(net):
+            net.get_submodule(layer).register_forward_hook(
+                lambda m, i, o, layer=layer, reached=reached: reached.append(layer)
+            )
+        out = net(normal((2, channels, 32, 32), generator(0)).to(place))
+        assert out.shape == (2, 10)
+        assert out.dtype == torch.float32
+        assert place == "meta" or out.isfinite().all()
+        assert tuple(reached) == models.probed_layers(net)
+        assert {p.dtype for p in net.parameters()} == {torch.float32}
+
+
 def build_bad(name, **options):
     return lambda: models.build(name, **options)
 
@@ -376,9 +467,11 @@ def build_bad(name, **options):
         (build_bad("simple_cnn", image=(3, 8, 8), padding="valid", convs=9), "nothing is left"),
         (build_bad("t2t_vit", depth=13), "7, 10, 12, 14"),
         (build_bad("t2t_vit", image_size=100), "multiple of 16"),
-        (build_bad("vit_small", patch=5), "divide without rest"),
+        (build_bad("vit_small", patch=5), "divide without remainder"),
         (build_bad("imagenet_vgg16", small_images=True), "residual networks"),
-        (build_bad("resnet50", outputs=10, weights="IMAGENET1K_V1"), "replace_head"),
+        (build_bad("resnet50", channels=1), "3 channels, not 1: use small_images"),
+        (build_bad("vgg16", width=0), "at least 1"),
+        (build_bad("resnet11", output_scale=0), "above 0"),
         (lambda: models.VGG("vgg11"), "vgg16, vgg19"),
         (lambda: models.imagenet("alexnet"), "resnet18"),
         (lambda: models.initialize(nn.Linear(2, 2), "width"), "pass the width"),

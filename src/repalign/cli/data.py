@@ -1,4 +1,4 @@
-"""``repalign data``: what is here, getting it, checking it, and where it lies."""
+"""``repalign data``: which sets are here, getting them, checking them, and where they are."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Names = Annotated[list[str], typer.Argument(callback=lambda names: [_known(name)
 
 @app.command("list")
 def list_(names: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """What is here, its size, where it came from, its licence."""
+    """What is here, its size, where it came from, its license."""
     table = Table(box=None, pad_edge=False)
-    for column in ("set", "here", "size", "source", "licence"):
+    for column in ("set", "here", "size", "source", "license"):
         table.add_column(column, overflow="fold")
     for name in map(_known, names or SETS):
         here, size, source = state(name)
-        table.add_row(name, here, size, source, lookup(name).licence)
+        table.add_row(name, here, size, source, lookup(name).license)
     Console().print(table)
 
 
@@ -83,9 +83,9 @@ def state(name: str) -> tuple[str, str, str]:
 
 
 def _offers(row: Set) -> str:
-    """Who would give a set that is not here."""
+    """The sources of a set that is not here."""
     offers = (["its home"] if row.home else []) + [str(source.files[0]) for source in row.registry]
-    return ", ".join(offers) or "a folder of yours (REPALIGN_DATA)"
+    return ", ".join(offers) or "your own folder (REPALIGN_DATA)"
 
 
 def _megabytes(path: Path) -> str:
@@ -96,9 +96,9 @@ def _megabytes(path: Path) -> str:
 @app.command()
 def get(
     names: Names,
-    strict: Annotated[bool, typer.Option(help="Fail also where a subset or stand-in serves.")] = False,
+    strict: Annotated[bool, typer.Option(help="Fail also where a subset or a stand-in is used.")] = False,
 ) -> None:
-    """Fetch whole sets into the cache. Stopped half-way, it goes on where it was when called again."""
+    """Fetch whole sets into the cache. If it is stopped, the next call continues from there."""
     failed = 0
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, transient=True) as bar:
@@ -115,12 +115,12 @@ def get(
 
 
 def fallback(name: str) -> str:
-    """What is used in place of a set that cannot be had; empty when there is nothing."""
+    """What is used in place of a set that is not available; empty when there is nothing."""
     row = lookup(name)
     if row.shipped:
         counts = ", ".join(f"{len(from_shipped(name, split).y):,} {split}" for split in ("train", "test"))
         return f"\nUntil then the shipped subset is used: {counts}."
-    return f"\nUntil then {row.stand_in} takes its place." if row.stand_in else ""
+    return f"\nUntil then {row.stand_in} is used in its place." if row.stand_in else ""
 
 
 def reporter(bar: Progress) -> Report:
@@ -169,7 +169,7 @@ def verify(names: Annotated[list[str] | None, typer.Argument()] = None) -> None:
             console.print(
                 f"{name} {split} ({where}): {len(entry.y):,} samples, {shown}: {verdict}", soft_wrap=True
             )
-        for broken in torn(name):
+        for broken in damaged(name):
             wrong += 1
             console.print(f"{name} {broken.name}: [red]WRONG[/red] cannot be read", soft_wrap=True)
     if not seen:
@@ -182,7 +182,7 @@ def verify(names: Annotated[list[str] | None, typer.Argument()] = None) -> None:
 def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
     """All entries of a set, in the cache and in the package."""
     found = []
-    for folder in sorted((cache.root() / name).glob("*")):
+    for folder in sorted((cache.root() / name).glob("[!.]*")):
         if (entry := cache.read(f"{name}/{folder.name}")) is not None:
             found.append(("cache", folder.name, entry))
     if lookup(name).shipped:
@@ -190,10 +190,10 @@ def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
     return found
 
 
-def torn(name: str) -> list[Path]:
+def damaged(name: str) -> list[Path]:
     """Directories of the cache that should hold an entry but do not."""
-    folders = (f for f in (cache.root() / name).glob("*") if f.is_dir() and f.name != "tree")
-    return [f for f in folders if not f.name.startswith(".") and cache.read(f"{name}/{f.name}") is None]
+    folders = (f for f in (cache.root() / name).glob("[!.]*") if f.is_dir() and f.name != "tree")
+    return [f for f in folders if cache.read(f"{name}/{f.name}") is None]
 
 
 def examine(name: str, split: str, where: str, entry: cache.Entry) -> list[str]:
@@ -229,13 +229,13 @@ def _numbers(values: Array | tuple[float, ...]) -> str:
 
 @app.command()
 def path(name: Annotated[str | None, typer.Argument()] = None) -> None:
-    """Where the cache, or one set in it, lies."""
+    """The directory of the cache, or of one set in it."""
     typer.echo(cache.root() / _known(name) if name else cache.root())
 
 
 @app.command()
 def remove(names: Names) -> None:
-    """Delete sets from the cache; folders of yours and the shipped subsets stay."""
+    """Delete sets from the cache; your own folders and the shipped subsets stay."""
     for name in names:
         with cache.lock(name):
             shutil.rmtree(cache.root() / name, ignore_errors=True)

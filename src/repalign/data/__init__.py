@@ -1,4 +1,4 @@
-"""The data sets of the papers, from wherever this machine can reach them.
+"""The data sets of the papers, from the first source that this machine can reach.
 
 >>> from repalign import data
 >>> digits = data.load("mnist", n=500, seed=0)

@@ -19,7 +19,7 @@ Length = Array | float | int
 PATIENTS, SLICES = 48, 256
 SECTORS, BONE_RINGS, AIR_RINGS = 24, 10, 6
 RADIUS = 18.0
-_SEED = 206  # the number of the set it stands for
+_SEED = 206  # the number of the CT set at UCI
 _EDGE = 0.45  # half the blur of an edge: a pixel and the thickness of a slice
 
 
@@ -33,7 +33,7 @@ def generate() -> tuple[Array, Array]:
     z, who = heights.ravel(), np.repeat(np.arange(PATIENTS), SLICES)
     x, y = polar_grid()
     features = np.empty((len(z), SECTORS * (BONE_RINGS + AIR_RINGS)), np.float32)
-    # Neighbouring heights together: a block then meets few of the organs, and the rest costs nothing.
+    # Neighbouring heights together: a block then meets few of the organs, and the others cost nothing.
     for block in np.array_split(np.argsort(z, kind="stable"), 192):
         bone, air, body = tissues(z[block], {k: v[who[block]] for k, v in build.items()}, x, y)
         features[block] = histogram(bone, air, body)

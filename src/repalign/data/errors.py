@@ -1,9 +1,9 @@
-"""What can go wrong with data, in two kinds."""
+"""The two kinds of errors about data."""
 
 
 class DataError(RuntimeError):
-    """The data cannot be had; the message lists what was tried and what would help."""
+    """The data is not available; the message lists what was tried and what would help."""
 
 
 class UnavailableError(Exception):
-    """One source cannot serve; its message is the line shown for it. The next source is tried."""
+    """One source does not have the data; the message says why. The next source is tried."""

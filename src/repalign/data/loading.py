@@ -72,8 +72,8 @@ def load(
     """Load ``n`` samples of a data set, as many of each class, chosen and shuffled by ``seed``.
 
     Without ``n`` the whole split comes in its own order. ``classes`` chooses by name or index, or is
-    the name of a group ("natural", "artificial"). With ``shrink`` fewer samples than ``n`` will do
-    when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
+    the name of a group ("natural", "artificial"). With ``shrink`` there may be fewer samples
+    than ``n`` when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
     ``size`` is the side in pixels to which image files are brought.
 
     Asked in this order: ``REPALIGN_DATA``, the cache, the shipped subset where it is large enough,
@@ -107,7 +107,9 @@ def load(
         if not row.stand_in:
             raise
         other = load(row.stand_in, split, n, classes, seed, shrink=shrink, dtype=dtype, progress=progress)
-        return dataclasses.replace(other, source=f"{other.source}, in place of {name}, which cannot be had")
+        return dataclasses.replace(
+            other, source=f"{other.source}, in place of {name}, which is not available"
+        )
     if not row.classes:
         chosen = choose_classes(name, stored.classes, row.groups, classes)
     taken, note = _take(name, split, stored.y, n, chosen, shrink)
@@ -131,7 +133,7 @@ def _take(
         raise ValueError(
             f"{name} {split} has {have} samples{what} here, but n is {n}. Lower n, or shrink=True."
         )
-    return have, f"; {n:,} samples were asked for, {have:,} are there"
+    return have, f"; {n:,} samples were asked for, {have:,} are available"
 
 
 def _mark(content: str, query: Sequence[Any]) -> str:
@@ -176,7 +178,7 @@ def _decode(
     x = trees.decode([tree.files[i] for i in rows], size)
     y, names = relabel(tree.y[rows], chosen), tuple(tree.classes[c] for c in chosen)
     mark = _mark(cache.content_hash(x, y, names), [])
-    source = f"the image files in {tree.place}, brought to {size}×{size}{note}"
+    source = f"the image files in {tree.place}, brought to {size}×{size}{tree.note}{note}"
     x_ = gather(x, np.arange(len(x)), dtype)
     return Dataset(x_, torch.from_numpy(y), names, name, split, source, mark)
 

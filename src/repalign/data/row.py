@@ -28,19 +28,19 @@ class Set:
     """
 
     title: str
-    licence: str
+    license: str
     page: str
     splits: dict[str, int]
     kind: str = "images"
     classes: tuple[str, ...] = ()  # empty where the files themselves name them
-    folders: tuple[str, ...] = ()  # where it may lie below REPALIGN_DATA, torchvision's places first
+    folders: tuple[str, ...] = ()  # where it may be below REPALIGN_DATA, torchvision's places first
     read: formats.Reader | None = None  # of such a folder
     home: Source | None = None
     registry: tuple[Source, ...] = ()
-    generate: Callable[[], formats.Read] | None = None  # made once, then cached
+    generate: Callable[[], tuple[formats.Array, formats.Array]] | None = None  # made once, then cached
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # named choices of classes
     shipped: bool = False
-    stand_in: str = ""  # the set that takes its place when it cannot be had
+    stand_in: str = ""  # the set used in its place when it is not available
     size: int = 0  # pixels of a side to which the images of a tree are brought
 
 
@@ -67,7 +67,7 @@ def apt(name: str, version: str, sha256: str, size: int, read: formats.Reader, m
 
 
 def idx_home(base: str, md5: str, sizes: tuple[int, ...]) -> Source:
-    """The four IDX files of MNIST or a sister of it."""
+    """The four IDX files of MNIST, or of a set in the same format."""
     described = zip(IDX, md5.split(), sizes, strict=True)
     files = (Web(f"{base}{name}.gz", f"md5:{digest}", size) for name, digest, size in described)
     return Source(tuple(files), formats.mnist_files)

@@ -46,7 +46,7 @@ def sample(y: Array, n: int | None, classes: Sequence[int], seed: int) -> Int[np
     """Rows of ``n`` samples, shared equally among ``classes``, shuffled; all rows in order without n.
 
     A class with too few samples gives all it has and the others give more. With one seed a smaller
-    sample is part of a larger one. No classes means numbers as targets: any row will do.
+    sample is part of a larger one. Without classes the targets are numbers, and any row may be drawn.
     """
     if n is None:
         return np.flatnonzero(np.isin(y, classes)) if classes else np.arange(len(y))
@@ -60,7 +60,7 @@ def sample(y: Array, n: int | None, classes: Sequence[int], seed: int) -> Int[np
 
 
 def share(available: Sequence[int], n: int) -> list[int]:
-    """Split ``n`` as evenly as the classes allow, earlier ones getting what does not divide.
+    """Split ``n`` as evenly as the classes allow, the remainder going to the first ones.
 
     >>> share([10, 2, 10], 13)
     [6, 2, 5]

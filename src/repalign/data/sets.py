@@ -29,7 +29,7 @@ _DIGITS = {"train": 60_000, "test": 10_000}
 SETS: dict[str, Set] = {
     "mnist": Set(
         title="MNIST: handwritten digits, 28×28 grey",
-        licence="CC BY-SA 3.0",
+        license="CC BY-SA 3.0",
         page="http://yann.lecun.com/exdb/mnist/",
         splits=_DIGITS,
         classes=tuple("0123456789"),
@@ -63,7 +63,7 @@ SETS: dict[str, Set] = {
     ),
     "fashion_mnist": Set(
         title="Fashion-MNIST: articles of clothing, 28×28 grey",
-        licence="MIT (Zalando SE)",
+        license="MIT (Zalando SE)",
         page="https://github.com/zalandoresearch/fashion-mnist",
         splits=_DIGITS,
         classes=FASHION,
@@ -89,7 +89,7 @@ SETS: dict[str, Set] = {
     ),
     "kmnist": Set(
         title="Kuzushiji-MNIST: cursive Japanese characters, 28×28 grey",
-        licence="CC BY-SA 4.0 (ROIS-DS Center for Open Data in the Humanities)",
+        license="CC BY-SA 4.0 (ROIS-DS Center for Open Data in the Humanities)",
         page="http://codh.rois.ac.jp/kmnist/",
         splits=_DIGITS,
         classes=KUZUSHIJI,
@@ -104,7 +104,7 @@ SETS: dict[str, Set] = {
     ),
     "cifar10": Set(
         title="CIFAR-10: photographs of ten kinds of things, 32×32 colour",
-        licence="none stated; free for research, cite Krizhevsky (2009)",
+        license="none stated; free for research, cite Krizhevsky (2009)",
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         splits={"train": 50_000, "test": 10_000},
         classes=CIFAR10,
@@ -136,7 +136,7 @@ SETS: dict[str, Set] = {
     ),
     "cifar100": Set(
         title="CIFAR-100: photographs of a hundred kinds of things, 32×32 colour",
-        licence="none stated; free for research, cite Krizhevsky (2009)",
+        license="none stated; free for research, cite Krizhevsky (2009)",
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         splits={"train": 50_000, "test": 10_000},
         classes=CIFAR100,
@@ -152,7 +152,7 @@ SETS: dict[str, Set] = {
     ),
     "tiny_imagenet": Set(
         title="Tiny ImageNet: 200 classes of ImageNet, 64×64 colour",
-        licence="none stated; ImageNet's terms: research and teaching only",
+        license="none stated; ImageNet's terms: research and teaching only",
         page="http://cs231n.stanford.edu/",
         splits={"train": 100_000, "val": 10_000},
         kind="tree",
@@ -166,7 +166,7 @@ SETS: dict[str, Set] = {
     ),
     "imagenet": Set(
         title="ImageNet (ILSVRC-2012): a thousand classes, photographs of any size",
-        licence="research and teaching only, after registration at its home",
+        license="research and teaching only, after registration at its home",
         page="https://image-net.org/",
         splits={"train": 1_281_167, "val": 50_000},
         kind="tree",
@@ -176,7 +176,7 @@ SETS: dict[str, Set] = {
     ),
     "office31": Set(
         title="Office-31: 31 office objects in three domains; a split is a domain",
-        licence="none stated; free for research, cite Saenko et al. (2010)",
+        license="none stated; free for research, cite Saenko et al. (2010)",
         page="https://faculty.cc.gatech.edu/~judy/domainadapt/",
         splits={"amazon": 2817, "dslr": 498, "webcam": 795},
         kind="tree",
@@ -185,17 +185,17 @@ SETS: dict[str, Set] = {
         size=224,
     ),
     "image_folder": Set(
-        title="Your own images: a directory per class, with or without train/val/test above",
-        licence="yours",
+        title="Your own images: a directory per class, below train, val and test or split here",
+        license="yours",
         page="",
-        splits={"train": 0, "val": 0, "test": 0},
+        splits={"train": 0, "val": 0, "test": 0, "all": 0},
         kind="tree",
         folders=("image_folder",),
         size=64,
     ),
     "ct_position": Set(
         title="Relative location of CT slices: 384 features of a slice, its height as target",
-        licence="CC BY 4.0 (UCI Machine Learning Repository; Graf et al. 2011)",
+        license="CC BY 4.0 (UCI Machine Learning Repository; Graf et al. 2011)",
         page="https://archive.ics.uci.edu/dataset/206",
         splits={"train": 53_500},
         kind="rows",
@@ -213,15 +213,15 @@ SETS: dict[str, Set] = {
     ),
     "ct_phantom": Set(
         title="Body phantom in place of the CT slices: the same 384 features, height as target",
-        licence="made by this package",
+        license="made by this package",
         page="",
         splits={"train": ct_phantom.PATIENTS * ct_phantom.SLICES},
         kind="rows",
-        generate=lambda: formats.Read(*ct_phantom.generate()),
+        generate=ct_phantom.generate,
     ),
     "crime": Set(
         title="Communities and Crime: 145 features of a US community, crime rate as target",
-        licence="CC BY 4.0 (UCI Machine Learning Repository; Redmond 2009)",
+        license="CC BY 4.0 (UCI Machine Learning Repository; Redmond 2009)",
         page="https://archive.ics.uci.edu/dataset/183",
         splits={"train": 1993},
         kind="rows",
@@ -240,7 +240,7 @@ SETS: dict[str, Set] = {
     ),
     "quickdraw": Set(
         title="QuickDraw: 345 kinds of doodles, 100 of each, 28×28 grey",
-        licence="CC BY 4.0 (Google); the package MIT",
+        license="CC BY 4.0 (Google); the package MIT",
         page="https://github.com/googlecreativelab/quickdraw-dataset",
         splits={"train": 34_500},
         folders=("quickdraw",),
@@ -258,15 +258,15 @@ SETS: dict[str, Set] = {
     ),
     "peaks": Set(
         title="Peaks functions: 60 features of six variables, 120 targets (Imani et al., §7.1)",
-        licence="made by this package",
+        license="made by this package",
         page="",
         splits={"train": 0, "test": 0},
         kind="drawn",
         classes=synthetic.PEAKS,
     ),
     "gaussian": Set(
-        title="Centerd Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
-        licence="made by this package",
+        title="Centered Gaussian inputs, uniformly random labels (Maennel et al., E.1)",
+        license="made by this package",
         page="",
         splits={"train": 0, "left": 0, "middle": 0, "right": 0},
         kind="drawn",

@@ -24,7 +24,7 @@ def peaks(n: int = 10_000, functions: Sequence[str] = PEAKS, seed: int = 0, spli
     """Samples of peaks functions (Imani §7.1): P_XYZ is Y where X > 0.5, else Z.
 
     Six variables are uniform on [0, 1); each becomes ten bumps of height 0.5 and standard deviation
-    0.1, centerd at 0, 0.1, … 0.9. Rows of x (n, 60) have length one; columns of y, one per function,
+    0.1, centered at 0, 0.1, … 0.9. Rows of x (n, 60) have length one; columns of y, one per function,
     have mean zero over the sample.
 
     >>> peaks(4, ["ABC", "BAC"]).y.shape
@@ -46,7 +46,7 @@ def peaks(n: int = 10_000, functions: Sequence[str] = PEAKS, seed: int = 0, spli
 
 
 def gaussian(n: int | None = None, setting: str = "middle", seed: int = 0) -> Read:
-    """Centerd Gaussian inputs with a diagonal covariance, labels uniform on ten classes (Maennel E.1).
+    """Centered Gaussian inputs with a diagonal covariance, labels uniform on ten classes (Maennel E.1).
 
     ``setting`` is left (10 inputs, variances 1 to 1.9), middle or right (30 inputs, 0.1 to 3); without
     n there are as many samples as in the paper.

@@ -1,7 +1,7 @@
 """Kernels of representations and how alike they are (Canatar & Pehlevan §III; Sharon & Dar §3).
 
-A representation X is (n, d), one row per sample; its kernel K = X Xᵀ is (n, n). Centerd kernel
-alignment is the cosine of the angle between two centerd kernels: 1 for the same representation up to
+A representation X is (n, d), one row per sample; its kernel K = X Xᵀ is (n, n). Centered kernel
+alignment is the cosine of the angle between two centered kernels: 1 for the same representation up to
 rotation and scale, whatever the numbers of features.
 
 >>> import torch

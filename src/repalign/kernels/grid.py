@@ -40,7 +40,7 @@ def enough(n: int, debiased: bool) -> None:
 
 
 class Packer:
-    """One representation, centerd and scaled so that its product with itself is 1."""
+    """One representation, centered and scaled so that its product with itself is 1."""
 
     def __init__(
         self,
@@ -137,14 +137,14 @@ def _strips(n: int) -> list[tuple[int, int]]:
 
 
 def _packed_gram(x: Tensor, out: Tensor, debiased: bool) -> None:
-    """The kernel of centerd features in strips up to the diagonal; what is off it counts √2-fold."""
+    """The kernel of centered features in strips up to the diagonal; what is off it counts √2-fold."""
     n, at = len(x), 0
     diagonal = torch.linalg.vector_norm(x, dim=1).square() if debiased else None
     for start, stop in _strips(n):
         strip = out[at : at + (stop - start) * stop].view(stop - start, stop)
         torch.mm(x[start:stop], x[:stop].mT, out=strip)
         if diagonal is not None:
-            # Features are centerd, so row i sums to 0 with, and to −Kᵢᵢ without, its diagonal entry.
+            # Features are centered, so row i sums to 0 with, and to −Kᵢᵢ without, its diagonal entry.
             strip += diagonal[start:stop, None] / (n - 2)
             strip += diagonal[:stop] / (n - 2) - diagonal.sum() / ((n - 1) * (n - 2))
             strip[:, start:].fill_diagonal_(0)
@@ -153,7 +153,7 @@ def _packed_gram(x: Tensor, out: Tensor, debiased: bool) -> None:
 
 
 def _inner_many(many: Sequence[Features], one: Features) -> Tensor:
-    """⟨K, L⟩ of centerd kernels (U-centerd ones with diagonals), for many K and one L."""
+    """⟨K, L⟩ of centered kernels (U-centered ones with diagonals), for many K and one L."""
     cross = (torch.cat([f.x for f in many], dim=1).mT @ one.x).square().sum(dim=1)
     ends = torch.tensor([f.x.shape[1] for f in many], device=cross.device)
     value = torch.segment_reduce(cross, "sum", lengths=ends)

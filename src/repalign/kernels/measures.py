@@ -32,7 +32,7 @@ def gram(X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def center(K: Float[Tensor, "n n"], *, debiased: bool = False) -> Float[Tensor, "n n"]:
     """H K H with H = I − 11ᵀ/n: the kernel of features whose mean is removed (Canatar §III.2).
 
-    With ``debiased=True`` the U-centerd kernel: a diagonal of zeros, and off it the row and column sums
+    With ``debiased=True`` the U-centered kernel: a diagonal of zeros, and off it the row and column sums
     removed with the divisors that make the inner product of two such kernels an unbiased estimate
     (Székely & Rizzo). That needs n ≥ 4.
 
@@ -60,7 +60,7 @@ def _u_center(K: Tensor) -> Tensor:
 def hsic(K: Float[Tensor, "n n"], L: Float[Tensor, "n n"], *, debiased: bool = False) -> Float[Tensor, ""]:
     """How dependent two kernels are: ⟨HKH, HLH⟩ / (n − 1)² (Sharon eq. 1).
 
-    With ``debiased=True`` the unbiased estimate, ⟨U-centerd K, U-centerd L⟩ / n(n − 3), from n ≥ 4; it is
+    With ``debiased=True`` the unbiased estimate, ⟨U-centered K, U-centered L⟩ / n(n − 3), from n ≥ 4; it is
     negative about half of the time when there is no dependence.
 
     >>> hsic(torch.eye(3), torch.eye(3))
@@ -96,7 +96,7 @@ def kta(K: Float[Tensor, "n n"], L: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
 
 @numpy_too
 def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False) -> Float[Tensor, ""]:
-    """Centerd kernel alignment of two representations of the same samples (Sharon eq. 2, Canatar eq. 4).
+    """Centered kernel alignment of two representations of the same samples (Sharon eq. 2, Canatar eq. 4).
 
     In [0, 1], and n ≥ 2 (at n = 2 always 1). The plain estimate is biased: independent features seem
     alike, the more so the fewer samples there are per feature. ``debiased=True`` removes that; it needs
@@ -131,7 +131,7 @@ def cka_grid(
 ) -> Float[Tensor, "E F"]:
     """CKA of every representation with every other (of ``reps`` with ``other`` if given), (E, E).
 
-    Each kernel is centerd, scaled to norm one and flattened; all pairs are then one matrix product.
+    Each kernel is centered, scaled to norm one and flattened; all pairs are then one matrix product.
     ``reps`` is a tensor (E, n, d) or a sequence of representations, their widths free. An entry may also
     be a path (.npy, or .pt of one tensor) or a function without arguments that returns one, loaded when
     needed: no more than ``max_bytes`` of kernels are held, and what does not fit is made again block by
@@ -165,7 +165,7 @@ def cka_grid(
 def stable_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
     """‖K‖_F² / ‖K‖₂² = Σ λᵢ² / λ₁²: how many directions are as strong as the first (Lou §G.1).
 
-    Of any matrix; at least 1, at most the rank. For a centerd kernel, and ỹ the centerd labels scaled to
+    Of any matrix; at least 1, at most the rank. For a centered kernel, and ỹ the centered labels scaled to
     length one, CKA(K, yyᵀ) = Σᵢ (λᵢ/λ₁)(uᵢᵀỹ)² / √stable_rank.
 
     >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))

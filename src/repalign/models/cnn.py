@@ -9,8 +9,8 @@ from torch import nn
 
 from repalign.models.initialization import Seed, initialize, own_randomness
 
-# Convolutions of each resolution: a configuration's letter is the one of Simonyan & Zisserman.
-VGG_FILTERS = (64, 128, 256, 512, 512)
+# Filters of each resolution relative to the first, and convolutions there (Simonyan & Zisserman, table 1).
+VGG_WIDTHS = (1, 2, 4, 8, 8)
 VGG_CONVS = {"vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 
 
@@ -73,6 +73,7 @@ class VGG(nn.Sequential):
     """VGG16 or VGG19 with one dense layer, the head: conv0, relu0, ..., pool0, ..., flatten, head.
 
     This is Maennel et al.'s form: the two layers of 4096 units removed, biases, no normalization.
+    ``width`` is the number of filters in the first convolution; later ones have 2, 4 and 8 times as many.
     ``batch_norm`` puts one after every convolution. For ImageNet's own VGG see
     :func:`repalign.models.imagenet`.
 
@@ -87,6 +88,7 @@ class VGG(nn.Sequential):
         image: Sequence[int] = (3, 32, 32),
         outputs: int = 10,
         *,
+        width: int = 64,
         batch_norm: bool = False,
         init: str = "he",
         init_scale: float = 1.0,
@@ -94,11 +96,14 @@ class VGG(nn.Sequential):
     ) -> None:
         if name not in VGG_CONVS:
             raise ValueError(f"unknown VGG {name!r}: choose one of {', '.join(VGG_CONVS)}.")
-        channels, height, width = check_image(image)
+        if width < 1:
+            raise ValueError(f"width should be at least 1, but is {width}.")
+        channels, height, breadth = check_image(image)
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         i = 0
         with own_randomness():
-            for stage, (convs, filters) in enumerate(zip(VGG_CONVS[name], VGG_FILTERS, strict=True)):
+            for stage, (convs, times) in enumerate(zip(VGG_CONVS[name], VGG_WIDTHS, strict=True)):
+                filters = width * times
                 for _ in range(convs):
                     layers[f"conv{i}"] = nn.Conv2d(channels, filters, 3, padding=1)
                     if batch_norm:
@@ -107,9 +112,9 @@ class VGG(nn.Sequential):
                     channels, i = filters, i + 1
                 # SAME padding: the last row and column of an odd side are pooled by themselves.
                 layers[f"pool{stage}"] = nn.MaxPool2d(2, ceil_mode=True)
-                height, width = (height + 1) // 2, (width + 1) // 2
+                height, breadth = (height + 1) // 2, (breadth + 1) // 2
             layers["flatten"] = nn.Flatten()
-            layers["head"] = nn.Linear(channels * height * width, outputs)
+            layers["head"] = nn.Linear(channels * height * breadth, outputs)
         super().__init__(layers)
         self.probed = tuple(name for name in layers if name.startswith("relu"))
         initialize(self, init, scale=init_scale, seed=seed)

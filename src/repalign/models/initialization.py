@@ -1,4 +1,4 @@
-"""First weights from a seed: the same on every platform, whatever the global state of chance.
+"""First weights from a seed: the same on every platform, whatever the state of torch's own generator.
 
 torch's own normal numbers depend on the CPU's vector instructions. Here a uniform number in float64,
 which is exact everywhere, goes through the inverse of the normal distribution and is then rounded.
@@ -63,7 +63,7 @@ def initialize(
     torch       uniform within ±1/√fan-in, biases too: what torch does by itself
 
     ``scale`` multiplies all of these numbers. Normalization layers and PReLU start as torch starts
-    them, which needs no chance. On the meta device there is nothing to fill.
+    them, which needs no random numbers. On the meta device there is nothing to fill.
 
     >>> net = initialize(nn.Linear(3, 2), "lecun", seed=1)
     >>> net.bias.tolist()
@@ -101,7 +101,7 @@ def _fill(
 
 @contextmanager
 def own_randomness() -> Iterator[None]:
-    """Whatever is drawn inside leaves the global state of chance as it was."""
+    """Whatever is drawn inside leaves torch's own generator as it was."""
     with torch.random.fork_rng(devices=[]):
         yield
 

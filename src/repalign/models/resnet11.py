@@ -23,6 +23,20 @@ class Residual(nn.Module):
         return x + h if self.skip else h
 
 
+class Scale(nn.Module):
+    """Its input times a fixed number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+    def extra_repr(self) -> str:
+        return str(self.factor)
+
+
 def conv(channels: int, filters: int) -> nn.Sequential:
     """A 3×3 convolution, batch normalization, ReLU."""
     return nn.Sequential(
@@ -38,7 +52,8 @@ class ResNet11(nn.Sequential):
     its layers 9 and 10; the other widths and the 3×3 filters are ours, the doubling that leads there.
     Counting convolutions from zero, layers 1 to 10 are probed, each behind its ReLU: the second one of a
     block behind the sum, the last one behind the pooling, where it has its 256 numbers. The head is
-    f(x) = Wψ(x), without bias.
+    f(x) = Wψ(x), without bias; ``output_scale`` multiplies its outputs, by 0.125 in the recipe for
+    CIFAR-10 on which the paper builds.
 
     >>> net = ResNet11(skips=False)
     >>> len(net.probed), net.probed[:3], net.probed[-2:]
@@ -52,9 +67,12 @@ class ResNet11(nn.Sequential):
         skips: bool = True,
         width: int = 64,
         channels: int = 3,
+        output_scale: float = 1.0,
         init: str = "torch",
         seed: Seed = 0,
     ) -> None:
+        if output_scale <= 0:
+            raise ValueError(f"output_scale should be above 0, but is {output_scale}.")
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         with own_randomness():
             layers["conv0"] = conv(channels, width)
@@ -66,6 +84,8 @@ class ResNet11(nn.Sequential):
             layers["pool4"] = nn.AdaptiveMaxPool2d(1)
             layers["flatten"] = nn.Flatten()
             layers["head"] = nn.Linear(width * 4, outputs, bias=False)
+            if output_scale != 1:
+                layers["scale"] = Scale(output_scale)
         super().__init__(layers)
         probed = [name for i in (1, 2, 3) for name in (f"conv{i}", f"block{i}.first", f"block{i}")]
         self.probed = (*probed, "flatten")

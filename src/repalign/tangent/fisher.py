@@ -70,7 +70,7 @@ def fisher_correlation(
 ) -> dict[str, Float[Tensor, ""]]:
     """Σᵢ (λᵢ/λ₁) ⟨μᵢ, Ỹ⟩² over the eigenpairs of S^½ Ψ_lᵀ Ψ_l S^½ (Lou et al., appendix G.5).
 
-    Ỹ is the label vector centerd over all entries, with length one; arguments as in
+    Ỹ is the label vector centered over all entries, with length one; arguments as in
     :func:`fisher_spectrum` and :func:`label_alignment`.
 
     >>> model = nn.Linear(2, 1, bias=False)
@@ -82,7 +82,7 @@ def fisher_correlation(
     root = _root(watched, loss)
     targets = centered(as_targets(y, watched.n, watched.outputs).double().to(watched.like.device), "entries")
     if not targets.any():
-        raise ValueError("the labels should differ from each other: centerd they are all 0.")
+        raise ValueError("the labels should differ from each other: centered they are all 0.")
     weighted = (root @ targets[:, :, None] / targets.norm()).to(watched.like)
     pulled = pull(watched, weighted)
     found = {}

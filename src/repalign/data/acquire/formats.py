@@ -68,14 +68,12 @@ def idx(path: Path) -> Array:
 
 
 def mnist_files(folder: Path, split: str) -> Read:
-    """The four IDX files of MNIST and its sisters."""
+    """The four IDX files of MNIST, Fashion-MNIST and KMNIST."""
     prefix = {"train": "train", "test": "t10k"}[split]
     x = idx(find(folder, f"{prefix}-images-idx3-ubyte"))
     y = idx(find(folder, f"{prefix}-labels-idx1-ubyte"))
     if x.ndim != 3 or len(x) != len(y):
-        raise UnavailableError(
-            f"{folder}: images of shape {x.shape} do not go with labels of shape {y.shape}"
-        )
+        raise UnavailableError(f"{folder}: images of shape {x.shape} do not fit labels of shape {y.shape}")
     return Read(x[:, None], y.astype(np.int64))
 
 
@@ -134,13 +132,13 @@ def quickdraw_lines(folder: Path, split: str) -> Read:
     return Read((255 * x).round().astype(np.uint8), y, tuple(f.name.removesuffix(suffix) for f in files))
 
 
-def table(path: Path, aside: tuple[str, ...] = ()) -> tuple[list[str], Array]:
-    """A csv file of numbers under a line of names, without the columns put ``aside``."""
+def table(path: Path, without: tuple[str, ...] = ()) -> tuple[list[str], Array]:
+    """A csv file of numbers under a line of names, without the columns ``without``."""
     with open(path, newline="", encoding="utf-8") as file:
         names = next(csv.reader(file), [])
-        if missing := set(aside) - set(names):
+        if missing := set(without) - set(names):
             raise UnavailableError(f"{path} lacks the columns {', '.join(sorted(missing))}")
-        keep = [i for i, name in enumerate(names) if name not in aside]
+        keep = [i for i, name in enumerate(names) if name not in without]
         try:
             values = np.loadtxt(file, delimiter=",", ndmin=2, usecols=keep)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Reading pickles of arrays without running what else a pickle may ask for.
+"""Reading pickles of arrays, and refusing pickles that would run anything else.
 
 CIFAR's home publishes pickles, and so do some packages of weights. A pickle names the functions to
 call when it is read; here only the few that build numpy arrays and plain containers are known, and

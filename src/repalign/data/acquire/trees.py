@@ -18,6 +18,7 @@ from repalign.data.acquire.formats import Array
 from repalign.data.errors import DataError, UnavailableError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SHARES = {"test": 0.2, "val": 0.1}  # of each class; the rest is for training
 
 
 class Tree(NamedTuple):
@@ -28,19 +29,64 @@ class Tree(NamedTuple):
     classes: tuple[str, ...]
     place: Path
     mark: str
+    note: str = ""  # how the split was made, where the directories do not say
 
 
-def index(place: Path, split: str, *, bare: bool = False) -> Tree:
-    """List ``place/split/<class>/*``; with ``bare`` also ``place/<class>/*`` where there are no splits.
+def index(place: Path, split: str) -> Tree:
+    """List ``place/split/<class>/*``.
 
     An ``images`` directory inside a class (Tiny ImageNet) or above the classes (Office-31) is passed
     through; Tiny ImageNet's ``val_annotations.txt`` is followed.
     """
-    top = place / split if (place / split).is_dir() else place
-    if top == place and not bare:
+    top = place / split
+    if not top.is_dir():
         raise UnavailableError(f"{place} has no directory {split}")
     if (top / "val_annotations.txt").is_file():
         return _annotated(place, top)
+    return _classes(top)
+
+
+def index_own(place: Path, split: str) -> Tree:
+    """The user's own images: ``place/split/<class>/*``, or ``place/<class>/*``, which is then split here.
+
+    Without directories for the splits, each class is ordered by the sha256 of its files' names: the first
+    fifth is the test split, the next tenth the validation split, the rest is for training. No seed moves
+    an image from one split to another, so samples of two splits never share an image, whatever their
+    seeds. The split "all" is everything.
+    """
+    # A class may be called "train" too; a split holds directories, a class holds images.
+    there = [s for s in ("train", *SHARES) if (place / s).is_dir() and not _images(place / s)]
+    if split in there:
+        return index(place, split)
+    if there:
+        raise UnavailableError(f"{place} has {' and '.join(there)}, but no directory {split}")
+    tree = _classes(place)
+    if split == "all":
+        return tree
+    counts = np.bincount(tree.y, minlength=len(tree.classes))
+    if counts.min() < 3:
+        raise UnavailableError(
+            f"{place} has no directories train and test, and a class needs at least 3 images to be split, "
+            f"but {tree.classes[int(counts.argmin())]} has {counts.min()}: add images, make the "
+            'directories, or load split="all"'
+        )
+    rows = np.sort(np.concatenate([_part(tree, c, split) for c in range(len(counts))]))
+    mark = hashlib.sha256(f"{tree.mark}{split}".encode()).hexdigest()
+    note = "; split here by file name: of each class 70% train, 10% val, 20% test"
+    return tree._replace(files=[tree.files[i] for i in rows], y=tree.y[rows], mark=mark, note=note)
+
+
+def _part(tree: Tree, label: int, split: str) -> Array:
+    """The rows of one class that belong to a split."""
+    rows = np.flatnonzero(tree.y == label)
+    names = [hashlib.sha256(f"{tree.classes[label]}/{tree.files[i].name}".encode()).digest() for i in rows]
+    rows = rows[sorted(range(len(rows)), key=names.__getitem__)]
+    test, val = (max(1, round(share * len(rows))) for share in SHARES.values())
+    return {"test": rows[:test], "val": rows[test : test + val], "train": rows[test + val :]}[split]
+
+
+def _classes(top: Path) -> Tree:
+    """A directory per class below ``top``."""
     if (top / "images").is_dir() and not _images(top / "images"):
         top = top / "images"
     classes = sorted(

