@@ -114,7 +114,8 @@ def lab(project, tmp_path):
 
 
 def test_open_run_and_save_a_page(browser, lab, project):
-    page = browser.new_page()
+    # Tall: JupyterLab keeps only those cells on the page that are seen.
+    page = browser.new_page(viewport={"width": 1280, "height": 3000})
     page.set_default_timeout(120_000)
     page.goto(lab)
     listed = page.locator(".jp-DirListing-item")
@@ -124,6 +125,8 @@ def test_open_run_and_save_a_page(browser, lab, project):
     page.locator(".jp-NotebookPanel .jp-Cell").nth(5).wait_for()
     assert page.locator(".jp-NotebookPanel .jp-MarkdownOutput h1").inner_text().startswith("A toy page")
 
+    # A kernel that is not there yet would make JupyterLab ask which one to take.
+    page.locator('.jp-NotebookPanel .jp-Notebook-ExecutionIndicator[data-status="idle"]').wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.locator(".jp-NotebookPanel .ra-stamp").wait_for()
