@@ -6,20 +6,24 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import textwrap
 import threading
+from collections import OrderedDict, namedtuple
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
 
 import repalign
 from repalign import data, study
-from repalign._files import imported, package_digest
-from repalign.alignment import spectrum
-from repalign.study import store, style
+from repalign.study import pack, run, store, style
 from repalign.study.claims import FIELDS, ClaimError, card, read
+from test_code import TREES
 
 TABLE = dict(smoke=dict(n=1), laptop=dict(n=2), desktop=dict(n=3), paper=dict(n=4))
 
@@ -211,77 +215,6 @@ def test_a_result_is_computed_once_and_comes_back_as_it_was(calls):
     assert calls() == 2
 
 
-def test_what_a_page_imports():
-    page = """
-from repalign import data
-from repalign.machine import devices
-from repalign.study import style
-import numpy, repalign.kernels
-def later():
-    from repalign.models.mlp import MLP
-"""
-    assert imported(page) == {"data", "machine", "study", "kernels", "models"}
-    assert imported("import repalign as ra") == {""}
-    assert imported("import repalignment") == set()
-    assert package_digest("alignment") != package_digest("kernels") != package_digest() == package_digest("")
-
-
-def uses_alignment():
-    return float(spectrum(torch.eye(2), torch.ones(2)).area())
-
-
-def uses_kernels():
-    return float(repalign.kernels.cka(torch.eye(4), torch.eye(4)))
-
-
-def uses_nothing():
-    return float(torch.ones(2).sum())
-
-
-def imports_inside():
-    from repalign.alignment import spectrum as inside
-
-    return inside
-
-
-@pytest.mark.parametrize(
-    "fn, edited",
-    [
-        (
-            uses_alignment,
-            {
-                "alignment/spectra.py": True,
-                "_arrays.py": True,
-                "kernels/measures.py": False,
-                "cli/data.py": False,
-            },
-        ),
-        (imports_inside, {"alignment/spectra.py": True, "_arrays.py": True, "data/sets.py": False}),
-        (
-            uses_kernels,
-            {"alignment/spectra.py": True, "cli/data.py": True},
-        ),  # by the package: all of it counts
-        (uses_nothing, {"alignment/spectra.py": False, "_arrays.py": False}),
-    ],
-)
-def test_the_key_follows_only_the_modules_in_use(fn, edited, tmp_path, monkeypatch):
-    """Whoever edits one measure keeps what the others computed."""
-    copy = tmp_path / "repalign"
-    shutil.copytree(Path(repalign.__file__).parent, copy)
-    monkeypatch.setattr(repalign, "__file__", str(copy / "__init__.py"))
-
-    def mark():
-        package_digest.cache_clear()
-        return store.key(fn, {})
-
-    for file, changes in edited.items():
-        before = mark()
-        with (copy / file).open("a") as f:
-            f.write("# edited\n")
-        assert (mark() != before) == changes, file
-    package_digest.cache_clear()
-
-
 def test_the_key_follows_source_globals_and_data(calls, monkeypatch):
     study.cached(work, dict(n=3))
     monkeypatch.setitem(globals(), "SCALE", 3)
@@ -324,20 +257,20 @@ def test_a_pickle_in_the_store_is_not_opened(calls):
         study.cached(work, dict(n=3))
 
 
-def test_what_cannot_be_keyed_or_kept_is_refused():
-    outside = 3
-
-    def closes_over(n):
-        return n + outside
-
-    with pytest.raises(ValueError, match="uses outside from the function around it"):
-        study.cached(closes_over, dict(n=1))
-    with pytest.raises(TypeError, match="made of numbers, strings, lists and dicts"):
-        study.cached(work, dict(n=object()))
+def test_what_cannot_be_keyed_is_refused():
+    with pytest.raises(TypeError, match=r"the configuration\['n'\] \(lock\) has no fingerprint"):
+        study.cached(work, dict(n=threading.Lock()))
     with pytest.raises(TypeError, match="only plain functions"):
         study.cached(len, {})
-    with pytest.raises(TypeError, match="should have a fingerprint"):
-        study.cached(work, {}, data=np.eye(2))
+    with pytest.raises(TypeError, match="dict of arguments by name"):
+        study.cached(work, [3])
+    lock = threading.Lock()
+
+    def waits():
+        return lock
+
+    with pytest.raises(TypeError, match=r"lock, which waits takes from around it \(lock\) has no"):
+        study.cached(waits, {})
 
 
 def gives_object():
@@ -370,6 +303,227 @@ def test_a_full_disk_leaves_no_half_file(calls, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         study.cached(work, dict(n=3))
     assert not list(store.directory().iterdir())
+
+
+class Pair(NamedTuple):
+    low: float
+    high: np.ndarray
+
+
+def rich():
+    return {
+        "pair": Pair(0.5, np.arange(3.0)),
+        "pairs": [Pair(1.0, np.zeros(0))],
+        "size": torch.Size([2, 3]),
+        "svd": torch.linalg.svd(torch.eye(2)),
+        "numbers": (1, 1.0, True, 2**80, float("nan"), float("-inf"), 1 - 2j, None, "é", b"\x00b"),
+        "scalars": [np.int64(3), np.float32(0.1), np.float64(0.1), np.bool_(True), np.str_("s")],
+        "keys": {np.int64(1): "a", 2: "b", (3, "c"): "d", 0.5: "e"},
+        "sets": ({1, 2}, frozenset("ab")),
+        "tensors": [
+            torch.rand(2, 3).to(d) for d in (torch.bfloat16, torch.float16, torch.complex64, torch.bool)
+        ],
+        "odd": [torch.zeros(0, 2), torch.tensor(1.5, dtype=torch.bfloat16), torch.eye(3).T[:2]],
+        "arrays": [np.array(1.5), np.array(["a", "bc"]), np.zeros((2, 0), "f2"), np.arange(3, dtype=">i4")],
+    }
+
+
+def same(a, b):
+    """Equal in value and in kind, through and through."""
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(map(type, a)) == list(map(type, b))
+        assert list(a) == list(b)
+        same(list(a.values()), list(b.values()))
+    elif isinstance(a, (list, tuple)):
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+    elif isinstance(a, (np.ndarray, np.generic)):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    else:
+        assert a == b or a != a
+
+
+def test_everything_comes_back_as_what_it_was():
+    torch.manual_seed(0)
+    first = study.cached(rich, {})
+    torch.manual_seed(0)
+    same(first, rich())
+    same(study.cached(rich, {}), first)
+    assert run.current.from_store == {"read": 1, "computed": 1}
+
+
+@given(TREES)
+def test_any_tree_of_plain_values_comes_back(value):
+    with tempfile.TemporaryDirectory() as folder:
+        pack.write(Path(folder) / "x.npz", "k", value)
+        assert repr(pack.read(Path(folder) / "x.npz", "k")) == repr(value)
+
+
+def gives(value):
+    return value
+
+
+class Strange(tuple):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Strange((1,)), "tuples and NamedTuples, not Strange"),
+        (lambda: namedtuple("Hidden", "a")(1), "cannot be found again by its name"),
+        (lambda: np.array([{}]), "not ndarray"),
+        (lambda: OrderedDict(a=1), "not OrderedDict"),
+        (lambda: torch.eye(2).to_sparse(), "not Tensor"),
+    ],
+)
+def test_what_would_come_back_as_something_else_is_refused(make, message):
+    with pytest.raises(TypeError, match=message):
+        store.write(gives, "key", make())
+    assert not store.has(gives, "key")
+
+
+def test_a_stored_name_is_not_an_order_to_import_or_call(calls):
+    """A file may name any class: only NamedTuples with the same fields, of modules that are there."""
+    pack.write(store.directory() / "gives-k.npz", "k", Pair(1.0, np.zeros(1)))
+    path = store.directory() / "gives-k.npz"
+    for module, name, message in (
+        ("antigravity", "Pair", "no NamedTuple Pair in antigravity"),
+        (__name__, "Strange", "other fields"),
+        ("os", "system", "no NamedTuple system in os"),
+    ):
+        tree = {"key": "k", "value": {"named": [module, name, ["low", "high"], [1, 2]]}}
+        np.savez(path, tree=np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8))
+        with pytest.raises(ValueError, match=message):
+            pack.read(path, "k")
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_the_key_follows_the_versions_of_libraries(calls, monkeypatch, library):
+    study.cached(work, dict(n=3))
+    found = {**run.versions(), library: "0.0"}
+    monkeypatch.setattr(run, "versions", lambda: found)
+    study.cached(work, dict(n=3))
+    assert calls() == 2
+
+
+def test_arguments_count_by_name_not_by_order(calls):
+    study.cached(work, dict(n=3, scale=2.0))
+    study.cached(work, dict(scale=2.0, n=3))
+    assert calls() == 1
+
+
+def on_sets(pair, k):
+    with open(os.environ["REPALIGN_CALLS"], "a") as file:
+        file.write("x")
+    return float(pair[0].x.sum() + pair[1].y.sum()) + k
+
+
+def test_data_sets_in_a_configuration_count_by_content(calls):
+    a, b = (data.load("mnist", n=10, seed=seed) for seed in (0, 1))
+    first = study.cached(on_sets, dict(pair=[a, b], k=1))
+    assert study.cached(on_sets, dict(pair=[data.load("mnist", n=10, seed=0), b], k=1)) == first
+    assert calls() == 1
+    study.cached(on_sets, dict(pair=[a, b.with_labels(b.y.flip(0), "reversed")], k=1))
+    study.cached(on_sets, dict(pair=[b, a], k=1))
+    assert calls() == 3
+
+
+def test_a_page_rests_on_every_sample_that_it_used(calls):
+    def marks(*sizes):
+        study.begin("toy/01_page")
+        for n in sizes:
+            study.uses(data.load("mnist", n=n, seed=0))
+        return run.current.fingerprint
+
+    assert len({marks(10), marks(20), marks(10, 20), marks(20, 30)}) == 4
+    assert marks(10, 20, 10) == marks(10, 20)
+    (kept,) = run.current.data.values()
+    assert len(kept["samples"]) == 2
+    # Also those that it only passed on.
+    before = run.current.fingerprint
+    study.cached(on_sets, dict(pair=[data.load("mnist", n=10, seed=i) for i in (0, 3)], k=1))
+    assert run.current.fingerprint != before
+
+
+def test_a_page_may_use_a_set_of_its_own(calls):
+    own = data.Dataset(torch.zeros(3, 2), torch.zeros(3), (), "mine", "train", "made up")
+    study.uses(own)
+    study.cached(on_sets, dict(pair=[own, own], k=1))
+    assert run.current.data["mine/train"]["found"] == "own"
+
+
+def test_claims_and_the_stamp_say_how_much_came_from_the_store(calls):
+    for n in (3, 3, 4):
+        study.cached(work, dict(n=n))
+    study.sweep(gives, [dict(value=v) for v in (1, 2)], jobs=1)
+    study.sweep(gives, [dict(value=v) for v in (1, 2, 3)], jobs=1)
+    declare()
+    study.claim("toy.fig1", measured=1, holds=True)
+    study.cached(work, dict(n=4))
+    study.stamp()
+    assert measured()["from_store"] == {"read": 3, "computed": 5}
+    assert json.loads((out() / "run.json").read_text())["from_store"] == {"read": 4, "computed": 5}
+
+
+PAGE = """
+    import os, sys
+    from repalign import study
+    from repalign.study.claims import number
+    from repalign.study.run import current
+
+    def cell(n):
+        return number(n / 3)
+
+    if __name__ == "__main__":
+        print(study.cached(cell, dict(n=100)), current.from_store)
+        if len(sys.argv) > 1:
+            print(os.system(sys.argv[1]))
+            print(study.cached(cell, dict(n=100)), current.from_store)
+            study.sweep(cell, [dict(n=1), dict(n=2)], jobs=2)
+"""
+
+
+def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
+    """An edit in the midst of a run: what was imported is not what is on disk."""
+    package = tmp_path / "package" / "repalign"
+    ignore = shutil.ignore_patterns("shipped", "__pycache__")
+    shutil.copytree(Path(repalign.__file__).parent, package, ignore=ignore)
+    script, edited = tmp_path / "page.py", package / "study" / "claims.py"
+    script.write_text(textwrap.dedent(PAGE))
+    source = edited.read_text()
+    assert "{value:.4g}" in source
+
+    def go(*words):
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        command = [sys.executable, str(script), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert go().stdout.strip() == "33.33 {'read': 0, 'computed': 1}"
+    assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
+    # Comments, docstrings and other functions are no change, before the run or in the midst of it.
+    other = source.replace('"""A float with', '"""A number with').replace(
+        "def css_class", "# new\ndef css_class"
+    )
+    edited.write_text(other + "\n\ndef fresh():\n    return 1\n")
+    assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
+    again = go(f"echo '# more' >> {edited}")
+    assert again.stdout.split("\n")[2] == "33.33 {'read': 2, 'computed': 0}"
+    assert again.returncode == 0, again.stderr
+    # A change in the midst of a run: the old code goes on, and nothing is read or kept under a wrong name.
+    midst = go(f"sed -i 's/value:.4g/value:.2g/' {edited}")
+    assert midst.stdout.split("\n")[2] == "33.33 {'read': 1, 'computed': 1}"
+    assert "changed on disk since it was imported" in midst.stderr
+    assert "this worker has other code than the page" in midst.stderr
+    assert go().stdout.strip() == "33 {'read': 0, 'computed': 1}"
+    edited.write_text(source)
+    assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
 
 
 # Figures

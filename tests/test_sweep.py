@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from repalign import study
-from repalign.study import workers
+from repalign import data, study
+from repalign.study import send, workers
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,6 +66,107 @@ def test_a_cell_of_a_notebook_may_have_an_attribute_named_like_a_part_of_torch(t
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[6, 7]", done.stderr
+
+
+# Data sets in configurations
+
+
+def on_data(data, pair, k, log=""):
+    with open(log, "a") as file:
+        file.write(f"{os.getpid()} {data.x.data_ptr()} {id(data) == id(pair[0])}\n")
+    return float(data.x.double().sum()), data.y.sum().item(), pair[1].source, data.classes, k
+
+
+def test_a_data_set_is_sent_once_and_arrives_as_it_is(tmp_path, monkeypatch):
+    one, two = (data.load("mnist", n=60, seed=seed) for seed in (0, 1))
+    two = two.with_labels(two.y.flip(0), "reversed")
+    log, written = tmp_path / "log", []
+    monkeypatch.setattr(send, "_keep", lambda d, path, keep=send._keep: (written.append(path), keep(d, path)))
+    configs = study.grid(data=[one, two], pair=[(one, two)], k=range(5))
+    found = study.sweep(on_data, configs, jobs=2, log=str(log))
+    expected = [(float(d.x.double().sum()), d.y.sum().item(), two.source, d.classes) for d in (one, two)]
+    assert [r[:4] for r in found] == [expected[0]] * 5 + [expected[1]] * 5
+    assert len(written) == 2  # for ten cells with three data sets each
+    lines = {tuple(line.split()) for line in log.read_text().splitlines()}
+    workers = {pid for pid, *_ in lines}
+    assert str(os.getpid()) not in workers
+    assert len({(pid, place) for pid, place, _ in lines}) <= 2 * len(workers)  # each keeps it
+    assert not list((tmp_path / "cache" / "store").glob(".*"))
+    # In this process nothing is written, and the cells are known by the content of the data.
+    again = study.sweep(on_data, study.grid(data=[two], pair=[[one, two]], k=[7]), jobs=1, log=str(log))
+    assert again[0][:4] == expected[1]
+    assert len(written) == 2
+    lines = len(log.read_text().splitlines())
+    same = [data.load("mnist", n=60, seed=0)]
+    study.sweep(on_data, study.grid(data=same, pair=[(same[0], two)], k=range(5)), jobs=2, log=str(log))
+    assert len(log.read_text().splitlines()) == lines
+
+
+# One table
+
+
+def rows(data, seed, width):
+    return [dict(layer=i, area=i / width + seed, n=len(data)) for i in range(2)]
+
+
+def test_cells_that_return_rows_give_one_table():
+    sets = {"a": data.load("mnist", n=20), "b": data.load("cifar10", n=30)}
+    runs = study.sweep(rows, study.grid(data=sets, seed=range(2)), jobs=1, width=2)
+    assert list(runs.columns) == ["data", "seed", "layer", "area", "n"]
+    assert len(runs) == 8
+    assert runs["area"].dtype == float
+    picked = runs.query("data == 'cifar10' and seed == 1")
+    assert picked["area"].tolist() == [1.0, 1.5]
+    assert set(picked["n"]) == {30}
+    again = study.sweep(rows, study.grid(data=sets, seed=range(2)), jobs=1, width=2)
+    assert again.equals(runs)
+    with pytest.raises(ValueError, match="both the configuration and the rows have n:"):
+        study.sweep(clash, [dict(n=1)], jobs=1)
+    assert study.sweep(nothing, [dict(n=1), dict(n=2)], jobs=1).empty
+    assert study.sweep(sometimes, [dict(n=1)], jobs=1) == [1]
+    assert study.sweep(sometimes, []) == []
+
+
+def clash(n):
+    return [dict(n=n)]
+
+
+def nothing(n):
+    return []
+
+
+def test_a_grid_is_every_combination():
+    assert study.grid(a=(1, 2), b="xy") == [
+        *(dict(a=1, b="x"), dict(a=1, b="y"), dict(a=2, b="x"), dict(a=2, b="y")),
+    ]
+    assert study.grid(a=[]) == []
+    assert study.grid() == [{}]
+
+
+def test_a_page_may_return_a_named_tuple_of_its_own(tmp_path):
+    """A notebook's classes are not importable in a worker: they come back all the same."""
+    script = tmp_path / "page.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            from typing import NamedTuple
+            from repalign import study
+
+            class Found(NamedTuple):
+                low: float
+                high: float = 2.0
+
+            def cell(k):
+                return Found(k)
+
+            if __name__ == "__main__":
+                print(study.sweep(cell, [dict(k=0), dict(k=1)], jobs=2))
+            """
+        )
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+        assert done.stdout.strip().endswith("[Found(low=0, high=2.0), Found(low=1, high=2.0)]"), done.stderr
 
 
 def test_finished_cells_do_not_run_again(tmp_path):
@@ -153,6 +254,10 @@ def test_a_dask_cluster_gives_the_same_results_and_survives_a_lost_worker(tmp_pa
     options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0")
     with distributed.LocalCluster(**options) as cluster:
         assert values(study.sweep(cell, grid(), dask=cluster.scheduler_address)) == here
+        configs = study.grid(data=[data.load("mnist", n=20)], pair=[[data.load("mnist", n=30)] * 2], k=[1, 2])
+        log = str(tmp_path / "log")
+        there = study.sweep(on_data, configs, dask=cluster.scheduler_address, log=log)
+        assert there == [on_data(**config, log=log) for config in configs]
         configs = [dict(n=n, mark=str(tmp_path / "mark")) for n in range(6)]
         assert study.sweep(dies_once, configs, dask=cluster.scheduler_address) == [0, 10, 20, 30, 40, 50]
 

@@ -92,11 +92,11 @@ s
 # ## The idea
 #
 # A set is asked for by name and comes with a *fingerprint*: a hash of the
-# images themselves and of how they were chosen,
+# chosen images themselves, their labels and their names,
 #
 # $$
-# \mathrm{fingerprint} = H\bigl(H(\text{images}, \text{labels}),\;
-# \text{split}, n, \text{classes}, \text{seed}\bigr) ,
+# \mathrm{fingerprint} = H\bigl(\text{images}, \text{labels},
+# \text{classes}, \text{name}, \text{split}\bigr) ,
 # $$
 #
 # so that the same images from two sources are the same to every result that

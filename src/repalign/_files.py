@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import hashlib
 import json
@@ -11,13 +10,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-
-import repalign
 
 
 @contextmanager
@@ -83,49 +79,3 @@ def digest(*parts: str | bytes) -> str:
         raw = part.encode() if isinstance(part, str) else part
         h.update(f"{len(raw)}:".encode() + raw)
     return h.hexdigest()[:16]
-
-
-@cache
-def package_digest(*modules: str) -> str:
-    """Fingerprint of some modules of the package and of all they import.
-
-    ``modules`` are names just below the package, such as ``alignment`` or ``models``; none, or ``""``, is
-    the whole package. A result depends on the code that made it, and on no other: who edits one module
-    should not lose what others computed.
-    """
-    root = Path(repalign.__file__).parent
-    if not modules or "" in modules:
-        files = sorted(root.rglob("*.py"))
-    else:
-        wanted, waiting = set[str](), set(modules)
-        while waiting:
-            name = waiting.pop()
-            wanted.add(name)
-            found = [imported(f.read_text(encoding="utf-8")) for f in _sources(root, name)]
-            # The package's own files import it by its bare name for nothing but where it is.
-            waiting |= set().union(*found) - wanted - {""}
-        files = [f for name in sorted(wanted) for f in _sources(root, name)]
-    return digest(*(part for f in files for part in (f.relative_to(root).as_posix(), f.read_bytes())))
-
-
-def _sources(root: Path, name: str) -> list[Path]:
-    """The files of a module, or of all modules in a package."""
-    if (root / name).is_dir():
-        return sorted((root / name).rglob("*.py"))
-    if not (root / f"{name}.py").is_file():
-        raise ValueError(f"repalign has no module {name}.")
-    return [root / f"{name}.py"]
-
-
-def imported(source: str) -> set[str]:
-    """The modules just below the package that ``source`` imports anywhere; ``""`` for the package itself."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "repalign":
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("repalign."):
-            names.add(str(node.module).split(".")[1])
-        elif isinstance(node, ast.Import):
-            parts = [alias.name.partition(".") for alias in node.names]
-            names |= {rest.split(".")[0] for package, _, rest in parts if package == "repalign"}
-    return names - {"__version__"}

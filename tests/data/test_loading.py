@@ -1,5 +1,7 @@
 """What a caller of ``load`` relies on; everything here runs on the shipped subsets."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -54,6 +56,41 @@ def test_the_seed_decides_and_smaller_samples_are_part_of_larger_ones():
     assert set(small) < set(large)
     # The stream is numpy's PCG64: the same rows on every platform.
     assert sample(y, 8, range(4), 0).tolist() == [275, 289, 194, 391, 82, 354, 198, 36]
+
+
+def test_the_fingerprint_follows_all_that_a_set_holds():
+    d = data.load("mnist", n=20, classes=("0", "1"))
+    others = [
+        data.load("mnist", n=20, classes=("0", "1"), dtype=torch.float64),
+        data.load("mnist", n=20, classes=("1", "0")),
+        dataclasses.replace(d, y=d.y.flip(0)),
+        dataclasses.replace(d, y=d.y.float()),
+        dataclasses.replace(d, x=1 - d.x),
+        dataclasses.replace(d, classes=("zero", "one")),
+    ]
+    assert len({one.fingerprint for one in (d, *others)}) == 1 + len(others)
+    assert dataclasses.replace(d, source="another").fingerprint == d.fingerprint
+    before = d.fingerprint
+    d.x[0] += 1
+    assert d.fingerprint != before
+
+
+def test_other_labels_make_another_set():
+    d = data.load("mnist", n=20, classes=("0", "1"))
+    flipped = d.with_labels(1 - d.y, "swapped")
+    assert flipped.fingerprint != d.fingerprint
+    assert flipped.source == f"{d.source}; labels swapped"
+    assert flipped.classes == d.classes
+    assert flipped.with_labels(d.y, "back").fingerprint == d.fingerprint
+    assert d.with_labels(data.signs(d.y), "as signs").classes == ()
+    three = d.with_labels(torch.arange(20) % 3, "by turns", classes=("a", "b", "c"))
+    assert (three.classes, three.y.max()) == (("a", "b", "c"), 2)
+    with pytest.raises(ValueError, match="label for each of 20 samples, but are 3"):
+        d.with_labels(d.y[:3], "too few")
+    with pytest.raises(ValueError, match="from 0 to 1, but go from 0 to 2: pass the names"):
+        d.with_labels(torch.arange(20) % 3, "by turns")
+    with pytest.raises(ValueError, match="how should say"):
+        d.with_labels(d.y, " ")
 
 
 def test_train_and_test_do_not_share_images():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +14,9 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
+from repalign._code import fingerprint
 from repalign.data import synthetic
-from repalign.data.acquire import cache, find, trees
+from repalign.data.acquire import find, trees
 from repalign.data.acquire.fetch import Progress, quiet
 from repalign.data.acquire.find import Folder
 from repalign.data.acquire.shipped import from_shipped
@@ -36,7 +35,6 @@ class Dataset:
     classes      their names, in the order asked for; for peaks the functions, a column of y each
     name, split  what was loaded; the name is that of the stand-in where one took its place
     source       where the bytes came from, one line for people
-    fingerprint  equal for equal samples, whichever source they came from
     """
 
     x: Shaped[Tensor, "n *features"]
@@ -45,7 +43,41 @@ class Dataset:
     name: str
     split: str
     source: str
-    fingerprint: str
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of samples, labels, dtypes and names: equal for equal ones, whichever their source."""
+        state = self.x._version, self.y._version  # counts changes in place
+        kept = self.__dict__.get("_fingerprint")
+        if kept is None or kept[0] != state:
+            mark = fingerprint((self.x, self.y, self.classes, self.name, self.split))[:16]
+            kept = self.__dict__["_fingerprint"] = state, mark
+        return kept[1]
+
+    def with_labels(
+        self, y: Shaped[Tensor, "n *targets"], how: str, *, classes: Sequence[str] | None = None
+    ) -> Dataset:
+        """The same samples with other labels; ``how`` they were made, in a few words, joins ``source``.
+
+        Class numbers keep the names of the classes unless ``classes`` gives others; targets that are not
+        class numbers have none.
+
+        >>> digits = load("mnist", n=20)
+        >>> digits.with_labels(digits.y.flip(0), "reversed").source.endswith("; labels reversed")
+        True
+        """
+        if len(y) != len(self.x):
+            raise ValueError(f"there should be a label for each of {len(self.x)} samples, but are {len(y)}.")
+        if not how.strip():
+            raise ValueError("how should say in a few words where the labels come from.")
+        numbers = y.dtype == torch.int64 and y.ndim == 1
+        names = tuple(self.classes if classes is None else classes) if numbers else ()
+        if numbers and len(y) and not 0 <= int(y.min()) <= int(y.max()) < max(len(names), 1):
+            raise ValueError(
+                f"class numbers should be from 0 to {len(names) - 1}, but go from {int(y.min())} to "
+                f"{int(y.max())}: pass the names of all classes as classes."
+            )
+        return dataclasses.replace(self, y=y, classes=names, source=f"{self.source}; labels {how.strip()}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -116,9 +148,8 @@ def load(
     rows = sample(stored.y, taken, chosen, seed)
     y = relabel(stored.y[rows], chosen) if chosen else np.array(stored.y[rows], np.float32)
     names = tuple(stored.classes[c] for c in chosen)
-    mark = _mark(stored.content, [name, split, taken, names, seed if taken else None])
     x = gather(stored.x, rows, dtype)
-    return Dataset(x, torch.from_numpy(y), names, name, split, stored.source + note, mark)
+    return Dataset(x, torch.from_numpy(y), names, name, split, stored.source + note)
 
 
 def _take(
@@ -136,10 +167,6 @@ def _take(
     return have, f"; {n:,} samples were asked for, {have:,} are available"
 
 
-def _mark(content: str, query: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps([content, *query]).encode()).hexdigest()[:16]
-
-
 def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dtype: torch.dtype) -> Dataset:
     """A synthetic set."""
     if name == "gaussian" and classes is not None:
@@ -147,10 +174,9 @@ def _draw(name: str, split: str, n: int | None, classes: Classes, seed: int, dty
     known = lookup(name).classes
     names = [known[i] for i in choose_classes(name, known, {}, classes)]
     read, source = synthetic.draw(name, split, n, names, seed)
-    content = cache.content_hash(read.x, read.y, read.classes)
     x, y = gather(read.x, np.arange(len(read.x)), dtype), torch.from_numpy(read.y)
     y = y.to(dtype) if y.is_floating_point() else y
-    return Dataset(x, y, read.classes, name, split, source, _mark(content, []))
+    return Dataset(x, y, read.classes, name, split, source)
 
 
 def _decode(
@@ -177,10 +203,9 @@ def _decode(
         )
     x = trees.decode([tree.files[i] for i in rows], size)
     y, names = relabel(tree.y[rows], chosen), tuple(tree.classes[c] for c in chosen)
-    mark = _mark(cache.content_hash(x, y, names), [])
     source = f"the image files in {tree.place}, brought to {size}×{size}{tree.note}{note}"
     x_ = gather(x, np.arange(len(x)), dtype)
-    return Dataset(x_, torch.from_numpy(y), names, name, split, source, mark)
+    return Dataset(x_, torch.from_numpy(y), names, name, split, source)
 
 
 def _whole(row: Set, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -22,11 +22,13 @@ from typing import Any
 
 from filelock import BaseFileLock, FileLock
 
-from repalign._files import digest, imported, package_digest, replace_directory, write_json
+from repalign._code import on_disk
+from repalign._files import digest, replace_directory, write_json
 from repalign.machine import cores
 from repalign.runner import one, records
 from repalign.runner.pages import Page, UserError
-from repalign.study.run import versions
+from repalign.study.run import found_now, versions
+from repalign.study.style import stylesheet
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,21 @@ def job(root: Path, page: Page, parameters: dict[str, Any]) -> Job:
     place = root / "build" / parameters["profile"] / page.name
     # Read once: what is executed is what the key names, also when somebody edits the file meanwhile.
     source = page.source.read_text(encoding="utf-8")
-    key = digest(source, json.dumps((parameters, versions(), _code(source)), sort_keys=True))
-    return Job(page, parameters, place.with_suffix(".ipynb"), place, source, key)
+    return Job(page, parameters, place.with_suffix(".ipynb"), place, source, _key(source, parameters))
+
+
+def _key(source: str, parameters: dict[str, Any]) -> str:
+    return digest(source, json.dumps((parameters, versions(), _code(source)), sort_keys=True))
 
 
 def _code(source: str) -> str:
-    """Fingerprint of the parts of the package that a page uses."""
+    """Fingerprint of the code that a page reaches, as its kernel would import it now."""
+    package = on_disk()
     try:
-        return package_digest("runner", *sorted(imported(source)))
-    except (SyntaxError, ValueError):  # the page will say what is wrong with it when it runs
-        return package_digest()
+        roots = [*package.page(source), "repalign.runner.one", "repalign.study.style"]
+    except SyntaxError:  # the page will say what is wrong with it when it runs
+        roots = list(package.files)
+    return package.digest(roots) + digest(stylesheet())
 
 
 def unchanged(job: Job) -> bool:
@@ -81,9 +88,7 @@ def unchanged(job: Job) -> bool:
         found = {name: used["found"] for name, used in run["data"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    from repalign.data import source_fingerprint  # brings torch along: only when it is asked
-
-    return all(source_fingerprint(*name.split("/", 1)) == mark for name, mark in found.items())
+    return all(found_now(name) == mark for name, mark in found.items())
 
 
 Progress = Callable[[str, int, int], None]
@@ -230,6 +235,8 @@ class Executor:
         """
         run = json.loads((results / "run.json").read_text(encoding="utf-8"))
         run |= {"key": job.key, "seconds": round(seconds, 1), "date": time.strftime("%Y-%m-%d")}
+        if _key(job.source, job.parameters) != job.key:
+            run["key"] = "the package was edited while the page ran"
         run["commit"] = commit(self._root)
         run["device"] = job.parameters["device"]
         run["changed"] |= job.page.changed(job.parameters)

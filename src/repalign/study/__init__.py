@@ -6,7 +6,8 @@ A page calls these in reading order::
     study.claims(dict(id="imani.eq2", paper="...", criterion="...", exact=True))
     s = study.settings(profile, change, smoke=..., laptop=..., desktop=..., paper=...)
     study.uses(dataset)
-    result = study.cached(expensive, dict(n=s.n, seed=0), data=dataset)
+    result = study.cached(expensive, dict(data=dataset, n=s.n, seed=0))
+    runs = study.sweep(one_run, study.grid(data=sets, seed=range(s.runs)), width=s.width)
     study.show(figure, "imani.fig2", "What to see.")
     study.claim("imani.eq2", measured=error, holds=error < 1e-10)
     study.stamp()
@@ -17,7 +18,7 @@ from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, settings
 from repalign.study.store import cached
 from repalign.study.style import PALETTE, show
-from repalign.study.sweep import SweepError, sweep
+from repalign.study.sweep import SweepError, grid, sweep
 
 __all__ = [
     "PALETTE",
@@ -27,6 +28,7 @@ __all__ = [
     "cached",
     "claim",
     "claims",
+    "grid",
     "interval",
     "settings",
     "show",

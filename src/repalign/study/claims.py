@@ -114,6 +114,7 @@ def claim(
         "fingerprint": run.current.fingerprint,
         "versions": run.versions(),
         "seconds": run.current.seconds,
+        "from_store": dict(run.current.from_store),  # up to here: results read from it, and computed
         "page": run.current.page,
     }
     write_json(style.output_directory() / "claims" / f"{id}.json", value)

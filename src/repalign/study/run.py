@@ -8,9 +8,9 @@ import platform
 import sys
 import time
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from repalign._code import library_version
 from repalign._files import digest, write_json
 from repalign.study import style
 
@@ -26,7 +26,8 @@ class Run:
     profile: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, dict[str, str]] = field(default_factory=dict)
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    from_store: dict[str, int] = field(default_factory=lambda: {"read": 0, "computed": 0})
     declared: dict[str, dict[str, Any]] = field(default_factory=dict)
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
@@ -38,7 +39,7 @@ class Run:
     @property
     def fingerprint(self) -> str:
         """One fingerprint for all the data this page has read so far."""
-        return digest(*(f"{k}={v['fingerprint']}" for k, v in sorted(self.data.items())))
+        return digest(*(f"{k}={mark}" for k, v in sorted(self.data.items()) for mark in v["samples"]))
 
 
 current = Run()
@@ -52,16 +53,42 @@ def begin(page: str) -> None:
     style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})
 
 
+def note(*values: Any) -> None:
+    """Note the data sets among ``values``, also inside of tuples, lists and dicts: the page rests on them."""
+    loading = sys.modules.get("repalign.data.loading")
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            note(*value)
+        elif isinstance(value, dict):
+            note(*value.values())
+        elif loading is not None and isinstance(value, loading.Dataset):
+            _note(value)
+
+
+def _note(dataset: Dataset) -> None:
+    name = f"{dataset.name}/{dataset.split}"
+    kept = current.data.setdefault(
+        name,
+        # What load would find now: a later run asks again, and runs anew when the answer changes.
+        {"source": dataset.source, "samples": [], "found": found_now(name)},
+    )
+    if dataset.fingerprint not in kept["samples"]:
+        kept["samples"].append(dataset.fingerprint)
+        if dataset.source not in kept["source"]:
+            kept["source"] += f" and {dataset.source}"
+
+
+def found_now(name: str) -> str:
+    """What loading ``name`` ("mnist/train") would read now; the same for ever for a set of one's own."""
+    from repalign.data import SETS, source_fingerprint  # torch, which a reader of claims need not load
+
+    known, split = name.split("/", 1)
+    return source_fingerprint(known, split) if known in SETS else "own"
+
+
 def uses(dataset: Dataset) -> None:
     """Note that this page rests on ``dataset``, and show what it is and where it came from."""
-    from repalign.data import source_fingerprint  # torch, which a reader of claims need not load
-
-    current.data[f"{dataset.name}/{dataset.split}"] = {
-        "source": dataset.source,
-        "fingerprint": dataset.fingerprint,
-        # What load would find now: a later run asks again, and runs anew when the answer changes.
-        "found": source_fingerprint(dataset.name, dataset.split),
-    }
+    note(dataset)
     shape = " × ".join(str(size) for size in dataset.x.shape)
     names = html.escape(", ".join(dataset.classes)) if dataset.classes else "real-valued"
     style.display_html(
@@ -74,13 +101,8 @@ def uses(dataset: Dataset) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what a number depends on."""
-    found = {"python": platform.python_version()}
-    for name in ("repalign", "torch", "torchvision", "numpy", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    used = ("repalign", "torch", "torchvision", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: library_version(name) for name in used}}
 
 
 def machine() -> str:
@@ -111,6 +133,7 @@ def stamp() -> None:
         "machine": machine(),
         "versions": used,
         "data": current.data,
+        "from_store": current.from_store,
         "claims": sorted(current.measured),
     }
     write_json(style.output_directory() / "run.json", facts)

@@ -5,20 +5,18 @@ Every finished cell is in the store at once, so a sweep that was killed goes on 
 
 from __future__ import annotations
 
-import copyreg
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from types import ModuleType
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import product
+from typing import Any
 
 from repalign.machine import cores
-from repalign.study import store, workers
+from repalign.study import run, send, store, workers
 
-R = TypeVar("R")
 _Cell = tuple[
     int, str, Any
 ]  # index, what went wrong (empty if nothing), result or None when it is in the store
@@ -37,44 +35,96 @@ class SweepError(RuntimeError):
         )
 
 
+def grid(**lists: Iterable[Any]) -> list[dict[str, Any]]:
+    """Every combination of the values of each argument; of a dict its values count.
+
+    >>> grid(depth=(2, 3), seed=range(2))
+    [{'depth': 2, 'seed': 0}, {'depth': 2, 'seed': 1}, {'depth': 3, 'seed': 0}, {'depth': 3, 'seed': 1}]
+    """
+    columns = [list(v.values()) if isinstance(v, Mapping) else list(v) for v in lists.values()]
+    return [dict(zip(lists, values, strict=True)) for values in product(*columns)]
+
+
 def sweep(
-    fn: Callable[..., R],
+    fn: Callable[..., Any],
     configs: Sequence[dict[str, Any]],
     *,
     data: Any = None,
     jobs: int | None = None,
     dask: str | None = None,
     retries: int = 3,
-) -> list[R]:
-    """``[cached(fn, config, data=data) for config in configs]``, in parallel.
+    **common: Any,
+) -> Any:
+    """``[cached(fn, {**config, **common}, data=data) for config in configs]``, in parallel.
 
-    At most ``jobs`` processes on this machine (default: ``$REPALIGN_JOBS``, else one per core; under
-    ``repalign run`` also no more than the other pages leave free), or the Dask cluster at the address
-    ``dask`` (default: ``$REPALIGN_DASK``). A worker that is lost is replaced and
-    its cell runs again, up to ``retries`` times with growing pauses. A cell that raises does not stop
-    the others; at the end a :class:`SweepError` names every one that failed with its configuration.
+    When every cell returns rows (a list of dicts), the answer is one tidy table instead of a list: a pandas
+    DataFrame with a line for each row, the columns of its configuration first (a data set shows as its
+    name), then the row's own.
+
+    A configuration may hold data sets: they are sent to each worker once. At most ``jobs`` processes on
+    this machine (default: ``$REPALIGN_JOBS``, else one per core; under ``repalign run`` also no more than the
+    other pages leave free), or the Dask cluster at the address ``dask`` (default: ``$REPALIGN_DASK``). A
+    worker that is lost is replaced and its cell runs again, up to
+    ``retries`` times with growing pauses. A cell that raises does not stop the others; at the end a
+    :class:`SweepError` names every one that failed with its configuration.
     """
-    keys = [store.key(fn, config, data) for config in configs]
-    todo = [i for i, key in enumerate(keys) if not store.has(fn, key)]
+    shown, configs = configs, [{**config, **common} for config in configs]
+    keys = store.keys(fn, configs, data)
+    todo = list({key: i for i, key in enumerate(keys) if not store.has(fn, key)}.values())
     dask = dask or os.environ.get("REPALIGN_DASK") or None
     jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or cores.count()
     failed: list[tuple[dict[str, Any], str]] = []
     bar = _Bar(len(configs), len(configs) - len(todo))
     if todo:
-        _send_modules_by_name()
-        cells = [(i, fn, configs[i], keys[i], data) for i in todo]
-        run = _on_dask(cells, dask, retries) if dask else _here(cells, min(jobs, len(todo)), retries)
-        for i, error, result in run:
-            if error:
-                failed.append((configs[i], error))
-            elif dask:  # the cluster may not see this machine's disk
-                store.write(fn, keys[i], result)
-            bar.step()
+        send.modules_by_name()
+        checked = send.SameCode(fn, [configs[i] for i in todo])
+        cells = [(i, checked, configs[i], keys[i], data) for i in todo]
+        with nullcontext() if dask else send.data_by_file(store.directory()):
+            done = _on_dask(cells, dask, retries) if dask else _here(cells, min(jobs, len(todo)), retries)
+            for i, error, result in done:
+                if error:
+                    failed.append((configs[i], error))
+                elif dask:  # the cluster may not see this machine's disk
+                    store.write(fn, keys[i], result)
+                bar.step()
     bar.end()
     if failed:
         raise SweepError(failed, len(configs))
-    # Two equal configurations are one cell; a damaged file is computed again here.
-    return [store.cached(fn, config, data=data) for config in configs]
+    run.current.from_store["read"] += len(configs) - len(todo)
+    run.current.from_store["computed"] += len(todo)
+    # A damaged file is computed again here.
+    results = [
+        store.result(fn, config, data, key, count=False) for config, key in zip(configs, keys, strict=True)
+    ]
+    rows = bool(results) and all(isinstance(r, list) and all(isinstance(x, dict) for x in r) for r in results)
+    return _tidy(shown, results) if rows else results
+
+
+def _tidy(configs: Sequence[dict[str, Any]], results: list[list[dict[str, Any]]]) -> Any:
+    """One table of all rows, each with its configuration."""
+    import pandas as pd
+
+    lines = []
+    for config, rows in zip(configs, results, strict=True):
+        left = {name: _label(value) for name, value in config.items()}
+        for row in rows:
+            twice = left.keys() & row.keys()
+            if twice:
+                raise ValueError(
+                    f"both the configuration and the rows have {', '.join(sorted(twice))}: "
+                    "give the rows' columns other names."
+                )
+            lines.append({**left, **row})
+    return pd.DataFrame(lines) if lines else pd.DataFrame(columns=[*configs[0]])
+
+
+def _label(value: Any) -> Any:
+    """How a part of a configuration shows in a table: data sets, functions and classes by their names."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_label(part) for part in value)
+    is_data = isinstance(getattr(value, "fingerprint", None), str)
+    name = getattr(value, "name", None) if is_data else getattr(value, "__name__", None)
+    return value if name is None else name
 
 
 def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: Any) -> _Cell:
@@ -96,21 +146,6 @@ def _compute_and_keep(
         except Exception:
             error = traceback.format_exc()
     return index, error, None
-
-
-def _send_modules_by_name() -> None:
-    """Let a cell of a notebook have an attribute ``classes`` or ``ops`` beside torch.
-
-    cloudpickle then takes torch.classes or torch.ops for a part of torch that the cell uses and sends it
-    along. Both are objects in the place of a module, which it cannot pickle.
-    """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch.") and isinstance(module, ModuleType) and type(module) is not ModuleType:
-            copyreg.pickle(type(module), _name_of)
-
-
-def _name_of(module: ModuleType) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-    return import_module, (module.__name__,)
 
 
 def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Cell]:
@@ -144,10 +179,20 @@ def _on_dask(cells: list[tuple[Any, ...]], address: str, retries: int) -> Iterat
     with client(address) as cluster:
         from distributed import as_completed
 
-        used = {id(cell[4]): cell[4] for cell in cells if cell[4] is not None}
-        sent = {key: cluster.scatter(data, broadcast=True) for key, data in used.items()}
+        sent: dict[str, Any] = {}
+
+        def scattered(value: Any) -> Any:
+            """``value`` with each data set in it in the place of which the cluster has its own copy."""
+            if isinstance(getattr(value, "fingerprint", None), str):
+                if value.fingerprint not in sent:
+                    sent[value.fingerprint] = cluster.scatter(value, broadcast=True)
+                return sent[value.fingerprint]
+            if type(value) in (list, tuple):
+                return type(value)(scattered(part) for part in value)
+            return {k: scattered(v) for k, v in value.items()} if type(value) is dict else value
+
         futures = {
-            cluster.submit(_compute, i, fn, config, sent.get(id(data)), retries=retries, pure=False): i
+            cluster.submit(_compute, i, fn, *scattered((config, data)), retries=retries, pure=False): i
             for i, fn, config, _, data in cells
         }
         for future in as_completed(futures):
