@@ -14,7 +14,7 @@ from timing import in_turns, machine, write
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from repalign import study
+from repalign import models, study
 from repalign.train import fit, fit_many
 
 
@@ -67,6 +67,17 @@ def tensors_on_device() -> tuple[float, float]:
     return ratio(lambda: fit(mlp(), x, y, epochs=1), loader, 3)
 
 
+def layout_by_network() -> tuple[float, float]:
+    """An epoch of a residual network with channels last, which ``fit`` chooses for it, and without."""
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.rand(128, 3, 32, 32, generator=g), torch.randint(10, (128,), generator=g)
+
+    def epoch(channels_last: bool | str) -> None:
+        fit(models.preact_resnet18(k=16), x, y, epochs=1, channels_last=channels_last)
+
+    return ratio(lambda: epoch("auto"), lambda: epoch(False), 3)
+
+
 def spin(seconds: float, seed: int) -> int:
     """A cell of a sweep: a fixed amount of CPU time."""
     end, count = time.process_time() + seconds, 0
@@ -93,6 +104,7 @@ ROWS = (
     ("sweep of 16 equal cells, two processes", "one core (2× is all there is)", sweep_efficiency, 1.7),
     ("16 MLPs of 3×32 as one batched model", "one by one", batched_ensemble, None),
     ("an epoch on tensors", "a DataLoader", tensors_on_device, None),
+    ("an epoch of a residual network", "without channels last", layout_by_network, None),
 )
 
 

@@ -14,6 +14,7 @@ from repalign.alignment import (
     cumulative_power,
     gd_loss,
     iteration_bound,
+    kernel_spectrum,
     spectrum,
     unit_rows,
 )
@@ -291,6 +292,18 @@ def test_gd_loss_at_the_edges():
     assert gd_loss(two, 0.5, 3).shape == (3,)
 
 
+def test_a_diverging_direction_without_power_changes_nothing():
+    phi = torch.diag(torch.tensor([10.0, 0.5])).double()
+    steps = torch.tensor([0, 1, 5000])
+    quiet = torch.tensor([0.0, 1.0]).double()
+    wanted = (1 - 0.25) ** (2 * steps.double())
+    torch.testing.assert_close(gd_loss(spectrum(phi, quiet), 1.0, steps), wanted, rtol=1e-10, atol=0)
+    both = gd_loss(spectrum(phi, torch.stack([quiet, 1 - quiet, 1 + quiet], dim=1)), 1.0, steps)
+    torch.testing.assert_close(both[:, 0], wanted, rtol=1e-10, atol=0)
+    assert both[2, 1:].tolist() == [math.inf, math.inf]
+    torch.testing.assert_close(both[:2, 1], torch.tensor([1.0, 99.0**2]).double())
+
+
 @given(problems(targets=False), st.floats(0.01, 0.99), st.floats(0, 1), st.floats(0, 0.999999))
 def test_proposition_2_is_never_violated(problem, share, where, removed):
     phi, y = problem
@@ -324,6 +337,40 @@ def test_cumulative_power_is_the_alignment_curve_reindexed(problem):
     torch.testing.assert_close(from_kernel[ends], c[ends], rtol=1e-6, atol=1e-6)
 
 
+@given(problems())
+def test_the_spectrum_of_a_kernel_is_that_of_its_features(problem):
+    phi, y = problem
+    whole, kernel = spectrum(phi, y), kernel_spectrum(phi @ phi.mT, y)
+    assert kernel.sigma.shape == (len(phi),)
+    torch.testing.assert_close(kernel.power.sum(0) + kernel.residual, y.square().sum(0))
+    k, scale = min(phi.shape), float(whole.eigenvalues[0])
+    torch.testing.assert_close(kernel.eigenvalues[:k], whole.eigenvalues, rtol=0, atol=1e-12 * scale)
+    assert (kernel.eigenvalues[k:] == 0).all()
+    torch.testing.assert_close(kernel.eigenvalues.sum(), phi.square().sum(), rtol=1e-9, atol=0)
+    # Descent on any features with this kernel.
+    steps = torch.tensor([0, 1, 7])
+    eta = 0.5 / scale
+    torch.testing.assert_close(
+        gd_loss(kernel, eta, steps),
+        gd_loss(whole, eta, steps),
+        rtol=0,
+        atol=1e-8 * float(y.square().sum() + 1),
+    )
+
+
+def test_one_decomposition_gives_spectrum_and_cumulative_power():
+    g = torch.Generator().manual_seed(6)
+    phi, y = (torch.randn(12, d, generator=g, dtype=torch.float64) for d in (5, 3))
+    u = torch.linalg.svd(phi, full_matrices=False).U
+    along = (u.mT @ y).square().cumsum(0)
+    for s, kind in ((spectrum(phi, y), "features"), (kernel_spectrum(phi @ phi.mT, y), "kernel")):
+        torch.testing.assert_close(s.cumulative()[:5], along.sum(1) / along[-1].sum())
+        torch.testing.assert_close(s.cumulative(each=True)[:5], along / along[-1])
+        m = phi if kind == "features" else phi @ phi.mT
+        assert torch.equal(s.cumulative(), cumulative_power(m, y, kind=kind))
+        assert torch.equal(s.cumulative()[5:], torch.ones(len(s.sigma) - 5).double())
+
+
 def test_numpy_in_numpy_out_and_dtype_kept():
     rng = np.random.default_rng(0)
     phi, y = rng.normal(size=(30, 4)).astype(np.float32), rng.normal(size=30).astype(np.float32)
@@ -331,6 +378,8 @@ def test_numpy_in_numpy_out_and_dtype_kept():
     assert all(isinstance(part, np.ndarray) and part.dtype == np.float32 for part in s)
     assert isinstance(s.alignment(1.0), np.ndarray)
     assert isinstance(s.curve().tau, np.ndarray)
+    assert isinstance(s.cumulative(), np.ndarray)
+    assert kernel_spectrum(phi @ phi.T, y).eigenvalues.dtype == np.float32
     assert isinstance(gd_loss(s, 0.01, 5), np.ndarray)
     tensors = spectrum(torch.from_numpy(phi), torch.from_numpy(y))
     assert all(isinstance(part, torch.Tensor) for part in tensors)
@@ -380,6 +429,10 @@ GOOD = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
         (lambda: cumulative_power(GOOD, torch.ones(6), kind="kernel"), r"square and symmetric"),
         (lambda: cumulative_power(-torch.eye(3), torch.ones(3)), r"negative eigenvalue"),
         (lambda: cumulative_power(GOOD, torch.ones(6), kind="gram"), r"auto, kernel or features"),
+        (lambda: kernel_spectrum(GOOD, torch.ones(6)), r"Of features take spectrum"),
+        (lambda: kernel_spectrum(-torch.eye(3), torch.ones(3)), r"negative eigenvalue"),
+        (lambda: kernel_spectrum(torch.eye(3), torch.ones(4)), r"K and y.*3 and 4 rows"),
+        (lambda: spectrum(GOOD, torch.eye(6)[:, :2] * 0).cumulative(), r"Are all targets zero"),
         (lambda: unit_rows(torch.ones(3)), r"x\[None\]"),
     ],
 )

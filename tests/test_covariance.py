@@ -12,6 +12,7 @@ from scipy.stats import wishart
 
 from repalign.covariance import (
     eigenvector_agreement,
+    filter_covariance,
     misalignment,
     misalignment_floor,
     misalignment_in,
@@ -157,13 +158,13 @@ def pictures(draw):
 
 
 @given(pictures(), st.booleans(), st.integers(1, 4))
-def test_patch_covariance_is_that_of_the_patches(picture, centered, batch_size):
+def test_patch_covariance_is_that_of_the_patches(picture, center, batch_size):
     x, size, stride = picture
     patches = torch.nn.functional.unfold(x, size, stride=stride).mT.reshape(-1, x.shape[1] * size**2)
-    if centered:
+    if center:
         patches = patches - patches.mean(0)
     wanted = patches.mT @ patches / len(patches)
-    cov = patch_covariance(x, size, stride=stride, centered=centered, batch_size=batch_size)
+    cov = patch_covariance(x, size, stride=stride, center=center, batch_size=batch_size)
     torch.testing.assert_close(cov, wanted, rtol=1e-10, atol=1e-10)
 
 
@@ -183,6 +184,34 @@ def test_patches_of_bytes_and_float32():
     assert small.dtype == torch.float32
     torch.testing.assert_close(small.double() * 255**2, cov, rtol=0, atol=float(cov.max()) * 1e-2)
     assert isinstance(patch_covariance(x.numpy(), 3), np.ndarray)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_filters_and_patches_are_centered_the_same_way(center):
+    """Filters that are patches have the covariance of the patches, by either default and either choice."""
+    g = torch.Generator().manual_seed(0)
+    x = 3 + torch.randn(50, 2, 3, 3, generator=g, dtype=torch.float64)
+    patches = torch.nn.functional.unfold(x, 2).mT.reshape(-1, 2, 2, 2)
+    options = {} if center else {"center": False}  # centered by default
+    filters = filter_covariance(patches, **options)
+    torch.testing.assert_close(filters, patch_covariance(x, 2, **options))
+    rows = patches.flatten(1)
+    wanted = torch.cov(rows.mT, correction=0) if center else rows.mT @ rows / len(rows)
+    torch.testing.assert_close(filters, wanted)
+    torch.testing.assert_close(filter_covariance(rows, **options), filters)
+    assert isinstance(filter_covariance(rows.numpy()), np.ndarray)
+
+
+def test_the_floor_of_centered_filters():
+    """Removing the mean costs one filter, exactly: the score of m of them is that of m − 1."""
+    d, m, runs = 4, 12, 3000
+    g = torch.Generator().manual_seed(0)
+    A = torch.diag(torch.arange(1.0, d + 1).double())
+    draws = 5 + torch.randn(runs, m, d, generator=g, dtype=torch.float64) * A.diagonal()
+    scores = torch.stack([misalignment(A, filter_covariance(w)) for w in draws])
+    error = float(scores.std()) / math.sqrt(runs)
+    assert abs(float(scores.mean()) - misalignment_floor(d, m - 1)) < 4 * error
+    assert abs(float(scores.mean()) - misalignment_floor(d, m)) > 4 * error
 
 
 def test_patch_covariance_against_scikit_learn():
@@ -254,7 +283,7 @@ SKEW = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
         (lambda: misalignment(EYE, torch.ones(3, 3)), r"Take more filters than dimensions \(3\)"),
         (lambda: misalignment(EYE, -EYE), r"B should be positive definite"),
         (lambda: misalignment(torch.randn(3, 5), EYE), r"A should be square and symmetric"),
-        (lambda: misalignment(SKEW, EYE[:2, :2]), r"torch.cov\(weight.flatten\(1\).T\)"),
+        (lambda: misalignment(SKEW, EYE[:2, :2]), r"filter_covariance\(weight\)"),
         (lambda: misalignment(EYE, EYE[:2, :2]), r"\(3, 3\) and \(2, 2\)"),
         (lambda: misalignment(EYE * math.nan, EYE), r"A should be finite"),
         (lambda: misalignment(EYE[0], EYE), r"A should have shape \(d, d\)"),

@@ -148,11 +148,20 @@ class Twice(nn.Module):
         super().__init__()
         self.layer = nn.Linear(3, 3)
         self.idle = nn.Linear(3, 3)
-        self.pair = nn.LSTM(3, 3, batch_first=True)
 
     def forward(self, x):
-        self.pair(x[:, None])
         return self.layer(self.layer(x))
+
+
+class Halves(nn.Module):
+    """Its only layer sees every sample as three."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, x):
+        return self.layer(x.reshape(-1, 1)).sum()
 
 
 ROWS = torch.ones(4, 3)
@@ -166,15 +175,17 @@ ROWS = torch.ones(4, 3)
         (lambda: extract(models.MLP(3, 2), ROWS, [""]), "no layer ''"),
         (lambda: extract(models.MLP(3, 2), ROWS, ["fc1", "fc1"]), "each once"),
         (lambda: extract(models.MLP(3, 2), ROWS, []), "each once"),
-        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean or max"),
+        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean, max or token"),
         (lambda: extract(models.MLP(3, 2), ROWS, batch_size=0), "at least 1"),
         (lambda: extract(models.MLP(3, 2), ROWS[0]), "at least one row"),
         (lambda: extract(models.MLP(3, 2), ROWS[:0]), "at least one row"),
         (lambda: extract(models.MLP(3, 2), ROWS * torch.inf), "finite"),
-        (lambda: extract(Twice(), ROWS), "set model.probed"),
-        (lambda: extract(Twice(), ROWS, ["layer"]), "more than once"),
+        (lambda: extract(Twice(), ROWS, ["layer"]), "more than once per pass, 2 times: name one call"),
+        (lambda: extract(Twice(), ROWS, ["layer#3"]), "'layer#1' to 'layer#2'"),
+        (lambda: extract(Twice(), ROWS, ["layer#first"]), "not 'layer#first'"),
         (lambda: extract(Twice(), ROWS, ["idle"]), "does not run these layers: idle"),
-        (lambda: extract(Twice(), ROWS, ["pair"]), "tensor of 4 rows, but gives tuple"),
+        (lambda: extract(Halves(), ROWS), "set model.probed"),
+        (lambda: extract(Halves(), ROWS, ["layer"]), "a row per sample, but does not"),
         (lambda: rbf(ROWS, bandwidth=0.0), "above 0"),
         (lambda: rbf(ROWS, torch.ones(2, 5)), "3 and 5"),
     ],

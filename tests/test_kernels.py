@@ -1,14 +1,18 @@
 """Canatar eq. 4, Sharon eq. 1, 2 and F.2, Lou G.1, as properties at float64 tolerance."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from repalign.kernels import center, cka, cka_grid, effective_rank, gram, grid, hsic, kta, stable_rank
+from repalign.kernels import center, cka, cka_grid, effective_rank, gram, grid, hsic, kta, ranks, stable_rank
+from repalign.kernels.loaders import sources
 
 
 def normal(*shape, seed=0, dtype=torch.float64):
@@ -159,26 +163,110 @@ def test_representations_come_from_files_and_functions_when_needed(tmp_path):
     assert len(calls) == 1 + 3
 
 
-def test_no_more_is_held_than_asked_for(monkeypatch):
-    largest = 0
-    product = grid.product
+class Held(TorchDispatchMode):
+    """Counts the bytes that torch holds of what was made since this began; ``most`` is the peak."""
 
-    def watched(a, b):
-        nonlocal largest
-        largest = max(largest, len(a) + len(b))
-        return product(a, b)
+    def __init__(self):
+        super().__init__()
+        self.now = self.most = 0
+        self.known = set()
 
-    monkeypatch.setattr(grid, "product", watched)
-    reps = normal(40, 16, 3)
-    cka_grid(reps, side="gram", max_bytes=5 * 8 * grid.packed_length(16))
-    assert largest <= 10
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {
+            t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
+        }
+        for tensor in tree_leaves(out):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self.known | given:
+                self.known.add(storage._cdata)
+                self.now += storage.nbytes()
+                self.most = max(self.most, self.now)
+                weakref.finalize(storage, self.gone, storage._cdata, storage.nbytes())
+        return out
+
+    def gone(self, key, size):
+        self.known.discard(key)
+        self.now -= size
+
+
+def storage(leaf):
+    return leaf.untyped_storage() if isinstance(leaf, torch.Tensor) else None
+
+
+def test_what_is_held_is_counted():
+    with Held() as held:
+        a = torch.zeros(1000)
+        b = a[:500].view(5, 100)
+        assert held.now == 4000
+        c = b + 1
+        assert held.now == 6000
+        del a, b
+        assert held.now == 2000
+        c.mul_(2)
+    assert (held.now, held.most) == (2000, 6000)
+
+
+def grid_and_peak(reps, **options):
+    with Held() as held:
+        return cka_grid(reps, **options), held.most
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("side", ["auto", "gram", "features"])
+@pytest.mark.parametrize("made", [False, True], ids=["tensors", "functions"])
+def test_no_more_is_held_than_asked_for(side, debiased, made):
+    """A narrow representation first says nothing about those that follow."""
+    n, widths = 100, [3] * 6 + [300] * 3 + [3] * 3 + [800]
+    reps = [normal(n, d, seed=i) for i, d in enumerate(widths)]
+    wanted = torch.tensor([[float(cka(a, b, debiased)) for b in reps] for a in reps], dtype=torch.float64)
+    one = 8 * n * max(widths)
+    loads = [lambda x=x: x for x in reps] if made else reps
+    for max_bytes in (4 * one, 20 * one):
+        got, most = grid_and_peak(loads, debiased=debiased, side=side, max_bytes=max_bytes)
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-9)
+        # Beside that, the widest is centered and scaled, and its own products are taken.
+        assert most <= max_bytes + 2 * one
+
+
+def test_a_function_is_called_once_where_all_fits():
+    calls = []
+
+    def load(i, d):
+        calls.append(i)
+        return normal(20, d, seed=i)
+
+    widths = [2, 50, 3, 30]
+    loads = [lambda i=i, d=d: load(i, d) for i, d in enumerate(widths)]
+    for side in ("auto", "gram", "features"):
+        calls.clear()
+        cka_grid(loads, side=side)
+        assert sorted(calls) == [0, 1, 2, 3]
+
+
+def test_widths_are_read_without_the_numbers(tmp_path):
+    x = normal(6, 5)
+    np.save(tmp_path / "a.npy", x.numpy())
+    torch.save(x, tmp_path / "b.pt")
+    torch.save(x, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    torch.save({"x": x}, tmp_path / "dict.pt")
+    files = [tmp_path / name for name in ("a.npy", "b.pt", "old.pt", "dict.pt")]
+    loads = sources([*files, x, x.numpy(), lambda: x], "reps")
+    assert [load.width() for load in loads] == [5, 5, None, None, 5, 5, None]
+    assert cka_grid(files[:3]).shape == (3, 3)
 
 
 def test_which_side_is_cheaper():
-    assert grid._cheaper_side(512, 4096, 30.0, 2**30) == "gram"
-    assert grid._cheaper_side(512, 256, 30.0, 2**30) == "gram"
-    assert grid._cheaper_side(10_000, 10, 30.0, 2**40) == "features"
-    assert grid._cheaper_side(100_000, 512, 30.0, 2**30) == "features"  # an n×n kernel would not fit
+    assert grid._cheaper_side(512, [4096] * 60, None, fits=True) == "gram"
+    assert grid._cheaper_side(512, [256] * 60, None, fits=True) == "gram"
+    assert grid._cheaper_side(10_000, [10] * 60, None, fits=True) == "features"
+    assert grid._cheaper_side(4200, [10] * 30, [4096] * 30, fits=True) == "gram"
+    assert grid._cheaper_side(10_000, [10] * 50 + [4096] * 10, None, fits=True) == "gram"
+    assert grid._cheaper_side(100_000, [512] * 60, None, fits=False) == "features"
+    assert grid._cheaper_side(100, [200], None, fits=False) == "gram"  # the features would be larger
+    assert grid._cheaper_side(10_000, [10, None], None, fits=True) == "gram"  # a function: who knows
 
 
 @given(pairs())
@@ -203,6 +291,58 @@ def test_ranks(pair):
     assert correlation / math.sqrt(stable) == pytest.approx(aligned, abs=1e-9)
 
 
+def with_spectrum(values, n, d, seed=0):
+    u, v = (torch.linalg.qr(normal(m, len(values), seed=seed + m)).Q for m in (n, d))
+    return (u * values) @ v.mT
+
+
+@pytest.mark.parametrize("n, d", [(300, 300), (200, 500), (700, 100)])
+@pytest.mark.parametrize("kind", ["steep", "flat", "equal", "low rank", "two"])
+def test_stable_rank_without_the_rest_of_the_spectrum(n, d, kind, monkeypatch):
+    k = min(n, d)
+    values = {
+        "steep": torch.arange(1.0, k + 1).double() ** -1,
+        "flat": torch.linspace(1, 0.99, k).double(),
+        "equal": torch.ones(k).double(),
+        "low rank": torch.tensor([3.0, 2.0, 2.0]).double(),
+        "two": torch.tensor([1.0, 1 - 1e-9] + [0.5] * 20).double(),
+    }[kind]
+    x = with_spectrum(values, n, d)
+    whole = []
+    decompose = ranks._singular_values
+    monkeypatch.setattr(ranks, "_singular_values", lambda k: whole.append(1) or decompose(k))
+    share = values / values[0]
+    assert float(stable_rank(x)) == pytest.approx(float(share.square().sum()), rel=1e-9)
+    assert float(stable_rank(x, features=True)) == pytest.approx(float(share.pow(4).sum()), rel=1e-9)
+    assert float(stable_rank(x.float())) == pytest.approx(float(share.square().sum()), rel=1e-5)
+    if kind != "flat":
+        assert not whole  # and only there it may be needed
+
+
+def test_stable_rank_of_features_is_that_of_their_kernel():
+    for n, d in ((20, 5), (100, 80), (80, 300)):
+        x = normal(n, d)
+        assert float(stable_rank(x, features=True)) == pytest.approx(float(stable_rank(gram(x))), rel=1e-9)
+        for scale in (1e-120, 1e120):
+            assert float(stable_rank(scale * x)) == pytest.approx(float(stable_rank(x)), rel=1e-9)
+    indefinite = with_spectrum(torch.linspace(1, 0, 100).double(), 100, 100)
+    indefinite = indefinite - indefinite.mT
+    symmetric = indefinite @ indefinite - 0.2 * torch.eye(100).double()
+    values = torch.linalg.eigvalsh(symmetric).abs()
+    wanted = float((values / values.max()).square().sum())
+    assert float(stable_rank(symmetric)) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_stable_rank_can_be_differentiated(features):
+    x = with_spectrum(torch.arange(1.0, 81).double() ** -0.5, 90, 80).requires_grad_()
+    stable_rank(x, features=features).backward()
+    z = x.detach().clone().requires_grad_()
+    values = torch.linalg.svdvals(z)
+    (values / values[0]).pow(4 if features else 2).sum().backward()
+    torch.testing.assert_close(x.grad, z.grad, rtol=1e-6, atol=1e-8)
+
+
 def test_ranks_of_matrices_that_are_not_square():
     assert float(stable_rank(torch.diag(torch.tensor([2.0, 1.0]))[:, [0, 1, 1]])) == pytest.approx(1.5)
     assert float(effective_rank(torch.eye(4)[:, :3])) == pytest.approx(3)
@@ -222,7 +362,7 @@ def test_numpy_in_numpy_out_and_dtype_kept():
         assert isinstance(value, np.ndarray | np.float32)
         assert value.dtype == np.float32
     half = normal(10, 3).bfloat16()
-    assert cka_grid([half, half]).dtype == torch.bfloat16
+    assert cka_grid([half, half]).dtype == torch.float32
 
 
 def test_against_torch_cka():

@@ -1,5 +1,7 @@
 """Linear models on fixed features: the closed form against descent itself."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -86,7 +88,7 @@ def test_bad_input():
     phi, y, test, test_y = problem(3, 9, 3)
     with pytest.raises(ValueError, match="1 and -1"):
         logistic_descent(phi, y * 2, test, test_y, eta=0.1, steps=torch.arange(2))
-    with pytest.raises(ValueError, match="as many features"):
+    with pytest.raises(ValueError, match="the same number of features"):
         squared_descent(phi, y, test[:, :2], test_y, eta=0.1, steps=torch.arange(2))
     with pytest.raises(ValueError, match="9 and 8 rows"):
         squared_descent(phi, y[:-1], test, test_y, eta=0.1, steps=torch.arange(2))
@@ -94,3 +96,17 @@ def test_bad_input():
         squared_descent(phi, y, test, test_y, eta=(), steps=torch.arange(2))
     with pytest.raises(ValueError, match="positive step size"):
         logistic_descent(phi, y, test, test_y, eta=-1.0, steps=torch.arange(2))
+
+
+def test_divergence_is_infinite_and_stays_where_it_is():
+    phi, steps = torch.diag(torch.tensor([10.0, 1.0])).double(), torch.tensor([0, 1000])
+    quiet, loud = torch.tensor([0.0, 1.0]).double(), torch.tensor([1.0, 1.0]).double()
+    fine = squared_descent(phi, quiet, phi, quiet, eta=1.0, steps=steps)
+    torch.testing.assert_close(fine.train, torch.tensor([0.5, 0.0]).double())
+    assert fine.norm.tolist() == [0, 1]
+    lost = squared_descent(phi, loud, phi, loud, eta=1.0, steps=steps)
+    assert lost.train.tolist() == [1.0, math.inf]
+    assert lost.test[1] == lost.norm[1] == math.inf
+    # One step that ends it all: η σ² / n = 1.
+    exact = squared_descent(phi, quiet, phi, quiet, eta=2.0, steps=torch.tensor([0, 1, 2]))
+    assert exact.train.tolist() == [0.5, 0.0, 0.0]

@@ -1,6 +1,7 @@
 """Sharon & Dar §4 and F.3: the batched probes are the loop's, agreement is counted exactly."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repalign.probes import decision_region_similarity, fit_probes, plane_batches, planes
+from repalign.features import extract
+from repalign.probes import decision_region_similarity, fit_probes, fitting, plane_batches, planes
 from repalign.probes.agreement import BLOCK, by_products
 
 
@@ -51,17 +53,172 @@ def test_weights_are_those_of_the_loop(batch_size, chunk, dtype, atol):
     assert torch.equal(probes.predict(x), probes.scores(x).argmax(-1))
 
 
-def test_the_paper_s_settings_are_the_defaults():
+def test_adam_is_the_paper_s_by_default():
     x, y = problem(e=2, n=300, d=20)
     weight, _ = loop(x, y, 4, epochs=10, lr=1e-4, batch_size=128, seed=0)
-    torch.testing.assert_close(fit_probes(x, y).weight, weight, rtol=0, atol=1e-5)
+    for how in ({"method": "adam"}, {"epochs": 10}, {"lr": 1e-4}, {"batch_size": 128}):
+        probes = fit_probes(x, y, **how)
+        torch.testing.assert_close(probes.weight, weight, rtol=0, atol=1e-5)
+        assert probes.converged is None
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = pytest.importorskip("sklearn.datasets").load_digits()
+    order = torch.randperm(len(found.target), generator=torch.Generator().manual_seed(0))
+    x, y = torch.from_numpy(found.data)[order], torch.from_numpy(found.target)[order]
+    return x[:1200], y[:1200], x[1200:], y[1200:]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_default_is_as_good_as_logistic_regression(digits, dtype):
+    x, y, x_test, y_test = digits
+    linear, scale = (pytest.importorskip(f"sklearn.{name}") for name in ("linear_model", "preprocessing"))
+    scaler = scale.StandardScaler().fit(x.numpy())
+    outside = linear.LogisticRegression(C=1 / (2 * len(x) * 1e-3), tol=1e-10, max_iter=10_000)
+    outside.fit(scaler.transform(x.numpy()), y.numpy())
+    expected = outside.score(scaler.transform(x_test.numpy()), y_test.numpy())
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
+    probes = fit_probes(x[None].to(dtype), y, tolerance=tolerance)
+    assert bool(probes.converged.all())
+    found = (probes.predict(x_test[None].to(dtype)) == y_test).double().mean()
+    assert expected > 0.95
+    assert float(found) == pytest.approx(expected, abs=0.003)
+    weight, bias = outside.coef_ / scaler.scale_, outside.intercept_
+    atol = 2e-2 if dtype == torch.float32 else 2e-5  # where scikit-learn stops
+    np.testing.assert_allclose(probes.weight[0], weight, atol=atol)
+    # The bias of each class, up to the common shift that softmax does not see.
+    bias = bias - weight @ scaler.mean_
+    mine = probes.bias[0].double().numpy()
+    np.testing.assert_allclose(mine - mine.mean(), bias - bias.mean(), atol=10 * atol)
+
+    def objective(w, b):
+        w, b = torch.as_tensor(w), torch.as_tensor(b)
+        fit = torch.nn.functional.cross_entropy(x @ w.double().mT + b, y)
+        return float(fit + 1e-3 * (w * torch.from_numpy(scaler.scale_)).square().sum())
+
+    above = objective(probes.weight[0], probes.bias[0]) - objective(weight, bias)
+    assert above < (1e-6 if dtype == torch.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.1])
+def test_softmax_is_at_the_minimum_of_its_loss(ridge):
+    """Features of very different scale, one of them constant, one class that never occurs."""
+    x, y = problem(e=4, n=80, d=7, dtype=torch.float64)
+    x = x * torch.logspace(-4, 4, 7, dtype=torch.float64) + 3
+    x[:, :, 2] = 5.0
+    probes = fit_probes(x, y, classes=5, ridge=ridge, tolerance=1e-10, chunk=3)
+    assert probes.converged.tolist() == [True] * 4
+    mean, spread = x.mean(1, keepdim=True), x.std(1, correction=0, keepdim=True)
+    scaled = ((x - mean) / spread).nan_to_num(0.0)
+    weight = (probes.weight * spread).requires_grad_()
+    shift = probes.bias + (probes.weight @ mean.mT)[..., 0]
+    bias = shift.clone().requires_grad_()
+    scores = torch.einsum("end,ecd->enc", scaled, weight) + bias[:, None]
+    torch.testing.assert_close(scores, probes.scores(x), rtol=1e-6, atol=1e-6)
+    fit = torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.repeat(4)) * 4
+    for gradient in torch.autograd.grad(fit + ridge * weight.square().sum(), (weight, bias)):
+        assert float(gradient.abs().max()) < 1e-9
+    assert not probes.weight[:, :, 2].any()
+
+
+def test_softmax_does_not_see_the_scale_of_features():
+    x, y = problem(dtype=torch.float64)
+    a, b = (fit_probes(features, y, tolerance=1e-10) for features in (x, 1e3 * x + 7))
+    torch.testing.assert_close(a.scores(x), b.scores(1e3 * x + 7), rtol=1e-6, atol=1e-6)
+
+
+def test_a_descent_that_is_cut_short_says_so():
+    x, y = problem()
+    with pytest.warns(UserWarning, match=r"3 probes have not converged in 2 steps .* raise max_steps"):
+        probes = fit_probes(x, y, max_steps=2)
+    assert probes.converged.tolist() == [False] * 3
+    assert bool(fit_probes(x, y, method="ridge").converged.all())
+
+
+@pytest.mark.parametrize("how", [{"tolerance": 1e-9}, {"lr": 0.01}, {"method": "ridge"}])
+def test_a_dict_of_layers_of_different_width(how):
+    x, y = problem(e=4, d=6, dtype=torch.float64)
+    layers = {"a": x[0], "b": x[1], "narrow": x[2, :, :3], "c": x[3]}
+    probes = fit_probes(layers, y, **how)
+    assert list(probes) == list(layers)
+    for name, features in layers.items():
+        alone = fit_probes(features[None], y, **how)
+        torch.testing.assert_close(probes[name].weight, alone.weight[0], rtol=1e-5, atol=1e-6)
+        assert torch.equal(probes[name].predict(features), alone.predict(features[None])[0])
+    arrays = fit_probes({name: part.numpy() for name, part in layers.items()}, y.numpy(), **how)
+    assert isinstance(arrays["a"].weight, np.ndarray)
+    assert isinstance(arrays["a"].predict(x[0].numpy()), np.ndarray)
+
+
+def test_the_output_of_extract_goes_in_from_memory_and_from_disk(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.ReLU(), torch.nn.Linear(9, 4), torch.nn.ReLU())
+    x, y = problem(e=1)
+    here, there = extract(net, x[0]), extract(net, x[0], out=tmp_path)
+    for kept, label in ((here, y), (there, y), (there, y.numpy())):
+        probes = fit_probes(kept, label)
+        assert {name: tuple(probe.weight.shape) for name, probe in probes.items()} == {
+            "1": (4, 9),
+            "3": (4, 4),
+        }
+        np.testing.assert_allclose(probes["1"].weight, fit_probes(here, y)["1"].weight, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", [{"lr": 0.01}, {}])
+def test_no_more_is_loaded_than_the_memory_allows(how):
+    """Each snapshot is read once, and only as many as fit are there at a time."""
+    x, y = problem(e=6, n=1000, d=40)
+    read, together = [], []
+    whole = fit_probes(x, y, **how)
+
+    def load(e):
+        read.append(e)
+        return x[e]
+
+    fits = {}
+    for name in ("_adam", "softmax"):
+        fits[name] = getattr(fitting, name)
+
+    def watched(name):
+        def fit(rows, *args):
+            together.append((rows.shape[1], len(read)))
+            return fits[name](rows, *args)
+
+        return fit
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in fits:
+            patch.setattr(fitting, name, watched(name))
+        one = 4 * (1000 * 40 + 6 * 4 * 1000 + 26 * 4 * 40)
+        probes = fit_probes([partial(load, e) for e in range(6)], y, max_bytes=2 * one + 1, **how)
+    assert read == list(range(6))
+    # A snapshot more than is trained has been read: the one that did not fit.
+    assert together == [(2, 3), (2, 5), (2, 6)]
+    torch.testing.assert_close(probes.weight, whole.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_one_probe_alone_on_planes():
+    """The planes of a checkpoint pass through its network one by one."""
+    x, y = problem(n=40)
+    probes = fit_probes(x, y)
+    triplets = torch.tensor([[0, 1, 2], [3, 4, 5]])
+    at_once = torch.stack([planes(one, triplets, resolution=5).flatten(0, 2) for one in x])
+    expected = probes.predict(at_once)
+    for e, features in enumerate(x):
+        one = probes.one(e)
+        streamed = [one.predict(points) for points in plane_batches(features, triplets, resolution=5)]
+        assert torch.equal(torch.cat(streamed), expected[e])
+        torch.testing.assert_close(one.scores(features), probes.scores(x)[e])
+    assert bool(probes.one(0).converged)
+    with pytest.raises(ValueError, match="for 6 features, but these rows have 3"):
+        probes.one(0).predict(x[0, :, :3])
 
 
 def test_features_come_from_files_and_functions(tmp_path):
     x, y = problem()
     np.save(tmp_path / "a.npy", x[0].numpy())
     mixed = [tmp_path / "a.npy", lambda: x[1], x[2]]
-    from_files, at_once = (fit_probes(f, y, chunk=2) for f in (mixed, x))
+    from_files, at_once = (fit_probes(f, y, lr=0.01, chunk=2) for f in (mixed, x))
     torch.testing.assert_close(from_files.weight, at_once.weight, rtol=0, atol=1e-6)
     assert torch.equal(from_files.predict(mixed), at_once.predict(x))
 
@@ -70,7 +227,7 @@ def test_features_come_from_files_and_functions(tmp_path):
 def test_ridge_is_the_least_of_its_loss(n, d):
     x, y = problem(n=n, d=d, dtype=torch.float64)
     probes = fit_probes(x, y, method="ridge", ridge=0.1)
-    weight, bias = (p.clone().requires_grad_() for p in probes)
+    weight, bias = (p.clone().requires_grad_() for p in probes[:2])
     target = torch.nn.functional.one_hot(y, 4).double()
     fitted = torch.einsum("end,ecd->enc", x, weight) + bias[:, None]
     loss = (fitted - target).square().sum(2).mean(1) + 0.1 * weight.square().sum((1, 2))
@@ -89,7 +246,7 @@ def test_ridge_against_scikit_learn():
         np.testing.assert_allclose(probes.bias[i], outside.intercept_, atol=1e-10)
 
 
-def test_softmax_against_scikit_learn():
+def test_long_descent_against_scikit_learn():
     """Long descent ends where the convex problem has its minimum."""
     linear = pytest.importorskip("sklearn.linear_model")
     x, y = problem(e=1, n=200, d=3, c=3, dtype=torch.float64)
@@ -194,7 +351,12 @@ ONE = torch.tensor([[0, 1, 2]])
         (lambda: fit_probes(X, Y.float()), r"class numbers"),
         (lambda: fit_probes(X, Y - 1), r"from 0 to 2, but reach from -1"),
         (lambda: fit_probes(X, Y, classes=3), r"from 0 to 2, but reach from 0 to 3"),
-        (lambda: fit_probes(X, Y, method="sgd"), r"adam or ridge"),
+        (lambda: fit_probes(X, Y, method="sgd"), r"softmax, adam or ridge"),
+        (lambda: fit_probes(X, Y, method="ridge", epochs=3), r"epochs should be left to method='adam'"),
+        (lambda: fit_probes({"a": X[0], "b": X[0, :5]}, Y), r"5 and 70 rows"),
+        (lambda: fit_probes({"a": X[0] * math.nan}, Y), r"features\['a'\] should be finite"),
+        (lambda: fit_probes({}, Y), r"at least one representation"),
+        (lambda: fit_probes(X, Y, max_bytes=0), r"max_bytes should be positive"),
         (lambda: fit_probes(X, Y, lr=0.0), r"lr should be positive"),
         (lambda: fit_probes(X, Y, method="ridge", ridge=-1.0), r"ridge should not be negative"),
         (

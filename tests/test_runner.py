@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+import repalign as repalign_package
 from command import repalign
+from repalign._code.source import Sources
 from repalign._files import replace_directory
 from repalign.runner import execute, pages, records
 from repalign.runner.pages import UserError
@@ -122,6 +124,55 @@ def test_run_record_and_read_back(root):
     assert "old" not in readme
     assert readme.startswith("x\n")
     assert readme.endswith("y\n")
+
+
+def test_the_key_of_a_page_follows_the_code_that_it_reaches(root, monkeypatch):
+    """Whoever edits one measure does not run the pages of the others again."""
+    write(root, "01_a", body="from repalign import kernels\nprint(kernels.cka)")
+    (page,) = pages.find(root)
+    files = {path: raw for path, (raw, _) in repalign_package._source.items()}
+    module = repalign_package.kernels.cka.__module__.removeprefix("repalign.").replace(".", "/")
+    home = next(path for path in files if path in (f"{module}.py", f"{module}/__init__.py"))
+
+    def key(**edited):
+        changed = {path: edited.get(path, raw) for path, raw in files.items()}
+        monkeypatch.setattr(execute, "on_disk", lambda: Sources(changed))
+        return execute.job(root, page, dict(profile="laptop")).key
+
+    before, text = key(), files[home].decode()
+    assert (
+        key(**{path: raw + b"\n\ndef fresh():\n    return 1  # new\n" for path, raw in files.items()})
+        == before
+    )
+    assert key(**{"tangent/hessian.py": files["tangent/hessian.py"] + b"\nprint(1)\n"}) == before
+    start = text.index('"""', text.index("def cka("))
+    docless = text[:start] + '"""Other words."""' + text[text.index('"""', start + 3) + 3 :]
+    assert docless != text
+    assert key(**{home: docless.encode()}) == before
+    assert key(**{home: text.replace("def cka(", "def cka(_more=0, *, ", 1).encode()}) != before
+    assert key(**{"_arrays.py": files["_arrays.py"] + b"\nprint(1)\n"}) != before
+    assert key(**{"_arrays.py": b"half an edit ("}) != before
+    assert (
+        key(**{"study/run.py": files["study/run.py"].replace(b'"page": current.page', b'"page": ""')})
+        != before
+    )
+
+
+def test_a_page_does_not_count_as_run_when_its_code_changed_meanwhile(root, tmp_path, monkeypatch):
+    (page,) = pages.find(root)
+    job = execute.job(root, page, dict(profile="laptop"))
+
+    def publish():
+        results, executed = tmp_path / "results", tmp_path / "page.ipynb"
+        results.mkdir()
+        (results / "run.json").write_text('{"data": {}}')
+        executed.write_text("{}")
+        execute.Executor(root, 1, lambda *_: None, lambda _: None)._publish(job, results, executed, 1.0)
+        return execute.unchanged(job)
+
+    assert publish()
+    monkeypatch.setattr(execute, "_code", lambda source: "edited")
+    assert not publish()
 
 
 def test_a_failing_page_is_named_and_the_others_go_on(root):

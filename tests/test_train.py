@@ -1,19 +1,20 @@
 """Training: the numbers of a plain loop, stops, checkpoints that resume to the bit, and faults."""
 
+import dataclasses
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from repalign import train
+from repalign import models, train
 from repalign.train import DivergedError, fit, fit_many, log_epochs
 
 
@@ -131,10 +132,10 @@ def test_measuring_changes_nothing_and_happens_where_asked():
     history = fit(watched, x, y, epochs=6, measure=measure, at=[0, 2, 6])
     assert list(history.measured) == [0, 2, 6]
     torch.testing.assert_close(weights(plain), weights(watched), rtol=0, atol=0)
-    assert not plain.training
+    assert plain.training  # as it came
 
 
-def test_training_leaves_the_global_chance_alone():
+def test_training_leaves_the_global_randomness_alone():
     x, y = batch()
     model = mlp(dropout=0.5)
     torch.manual_seed(5)
@@ -170,6 +171,201 @@ def test_options_for_speed_train_too():
     options = dict(bfloat16=True, channels_last=True, augment=train.crop_and_flip)
     history = fit(model, x, y, epochs=20, lr=0.03, **options)
     assert history.loss[-1] < 0.8 * history.loss[0]
+
+
+# Labels
+
+
+def test_class_numbers_are_one_hot_for_squared_loss():
+    x, y = batch()
+    numbers, one_hot, together = mlp(), mlp(), mlp()
+    a = fit(numbers, x, y, loss="squared", epochs=3, batch_size=16)
+    b = fit(one_hot, x, nn.functional.one_hot(y, 3).float(), loss="squared", epochs=3, batch_size=16)
+    assert torch.equal(weights(numbers), weights(one_hot))
+    assert a == dataclasses.replace(b, seconds=a.seconds)
+    fit_many([together], x, y, loss="squared", epochs=3, batch_size=16, seeds=[0])
+    torch.testing.assert_close(weights(together), weights(numbers), rtol=1e-3, atol=1e-5)
+    output = mlp()(x)
+    expected = (output - torch.eye(3)[y]).square().sum(1)
+    torch.testing.assert_close(train.LOSSES["squared"](output, y), expected)
+
+
+def test_labels_may_have_an_axis_of_one():
+    x, y = batch()
+    signs = (2 * (y > 0) - 1).float()
+    for loss in ("logistic", "squared"):
+        flat, column = mlp(outputs=1), mlp(outputs=1)
+        fit(flat, x, signs, loss=loss, epochs=2)
+        history = fit(column, x, signs[:, None], loss=loss, epochs=2)
+        assert torch.equal(weights(flat), weights(column))
+        assert history.accuracy[-1] == pytest.approx(train.accuracy(column, x, signs[:, None]), abs=0.2)
+
+
+def labels(n=50):
+    return batch(n)[1]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "outputs", "y", "message"),
+    [
+        ("squared", 3, labels().float(), r"a target for each of the model's outputs of shape \(n, 3\)"),
+        ("squared", 3, torch.zeros(50, 2), r"labels are torch.float32 of shape \(n, 2\)"),
+        ("squared", 2, labels(), "class numbers should be from 0 to 1.*2 outputs, but they are from 0 to 2"),
+        ("logistic", 1, (labels() > 0).long(), r"labels −1 and \+1.*0 to 1.*repalign.data.signs"),
+        ("logistic", 1, (labels() > 0).float(), r"repalign.data.signs"),
+        ("logistic", 3, labels(), "logistic loss needs one output"),
+        ("cross_entropy", 3, labels().float(), r"class numbers \(integers\).*torch.float32 labels"),
+        ("cross_entropy", 2, labels(), "class numbers should be from 0 to 1"),
+        ("cross_entropy", 3, labels() - 1, "class numbers should be from 0 to 2.*from -1 to 1"),
+        ("cross_entropy", 3, torch.zeros(50, 3), "should be probabilities"),
+        ("cross_entropy", 1, labels() * 0, "an output for each class"),
+    ],
+)
+def test_labels_that_do_not_fit_the_loss_are_refused(loss, outputs, y, message, many):
+    x, _ = batch()
+    model = mlp(outputs=outputs)
+    before = weights(model)
+    run = partial(fit_many, [model], seeds=[0]) if many else partial(fit, model)
+    with pytest.raises(ValueError, match=message):
+        run(x=x, y=y, loss=loss, epochs=1)
+    assert torch.equal(weights(model), before)
+
+
+def test_labels_that_fit_are_taken():
+    x, y = batch()
+    for kind in (torch.uint8, torch.int32, torch.int64):
+        model = mlp()
+        fit(model, x, y.to(kind), epochs=1)
+        assert torch.equal(weights(model), weights_after(x, y))
+    probable = torch.full((50, 3), 0.05) + 0.85 * torch.eye(3)[y]
+    history = fit(mlp(), x, probable, epochs=30, lr=0.01)
+    assert history.accuracy[-1] > 0.8
+
+
+def weights_after(x, y):
+    model = mlp()
+    fit(model, x, y, epochs=1)
+    return weights(model)
+
+
+def test_accuracy_knows_its_labels():
+    x, y = batch()
+    model = mlp()
+    assert train.accuracy(model, x, torch.eye(3)[y]) == train.accuracy(model, x, y)
+    with pytest.raises(ValueError, match="±1 for a single one"):
+        train.accuracy(mlp(outputs=1), x, (y > 0).long())
+
+
+# Frozen parts
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.drop = nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.drop(self.norm(self.first(x)).relu()))
+
+
+def test_parts_in_eval_mode_stay_there():
+    x, y = batch()
+    model = Normed()
+    model.norm.eval()
+    modes = {name: part.training for name, part in model.named_modules()}
+    mean = model.norm.running_mean.clone()
+    seen = []
+    model.drop.register_forward_hook(lambda part, _, __: seen.append((part.training, model.norm.training)))
+    fit(model, x, y, epochs=2, batch_size=50, stop_fit=2, measure=lambda m, e: train.accuracy(m, x, y))
+    assert torch.equal(model.norm.running_mean, mean)
+    assert seen.count((True, False)) == 2  # a step an epoch, and the rest in eval mode
+    assert set(seen) == {(True, False), (False, False)}
+    assert {name: part.training for name, part in model.named_modules()} == modes
+    train.predict(model, x)
+    assert {name: part.training for name, part in model.named_modules()} == modes
+
+
+def test_a_model_in_eval_mode_trains_whole():
+    x, y = batch()
+    model, fresh = Normed().eval(), Normed()
+    fit(model, x, y, epochs=2)
+    fit(fresh, x, y, epochs=2)
+    assert torch.equal(model.norm.running_mean, fresh.norm.running_mean)
+    assert torch.equal(weights(model), weights(fresh))
+    assert not any(part.training for part in model.modules())
+    assert all(part.training for part in fresh.modules())
+
+
+def test_modes_come_back_after_an_error():
+    x, y = batch()
+    model = Normed().eval()
+
+    def fails(model, epoch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, x, y, epochs=2, batch_size=16, measure=fails, at=[], at_steps=[2])
+    assert not any(part.training for part in model.modules())
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_frozen_parameters_stay(many):
+    x, y = batch()
+    model = mlp()
+    model[0].weight.requires_grad_(False)
+    before = [p.detach().clone() for p in model.parameters()]
+    options = dict(epochs=2, lr=0.1, weight_decay=0.1)
+    if many:
+        fit_many([model], x, y, seeds=[0], **options)
+    else:
+        fit(model, x, y, **options)
+    moved = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert moved == [False, True, True, True]
+    for p in model.parameters():
+        p.requires_grad_(False)
+    with pytest.raises(ValueError, match="none to train"):
+        fit(model, x, y, epochs=1)
+
+
+# Layout
+
+
+def test_residual_networks_are_trained_with_channels_last():
+    images = torch.zeros(2, 3, 32, 32)
+    turned = {
+        name: train.prefers_channels_last(models.build(name, **options), images)
+        for name, options in {
+            "preact_resnet18": dict(k=2), "resnet11": dict(width=2), "wide_resnet": dict(width=1, blocks=1),
+            "resnet18": {}, "resnet18_v2": {}, "vgg16": {}, "vit_small": {},
+            "simple_cnn": dict(filters=2, units=2),
+        }.items()
+    }  # fmt: skip
+    residual = ["preact_resnet18", "resnet11", "wide_resnet", "resnet18"]  # with batch norm
+    assert [name for name, yes in turned.items() if yes] == residual
+    assert not train.prefers_channels_last(models.ResNet11(width=2), torch.zeros(2, 5))
+    with pytest.raises(ValueError, match="channels_last is for images"):
+        fit(mlp(), *batch(), epochs=1, channels_last=True)
+    with pytest.raises(ValueError, match="True, False or 'auto'"):
+        fit(mlp(), *batch(), epochs=1, channels_last="yes")
+
+
+def test_the_layout_changes_results_by_rounding_only():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 3, 8, 8, generator=g).double(), torch.arange(12) % 3
+    seen = []
+    nets = [models.ResNet11(3, width=2).double() for _ in range(3)]
+    for net, layout in zip(nets, (False, True, "auto"), strict=True):
+        net[0].register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].is_contiguous(memory_format=torch.channels_last))
+        )
+        options = dict(epochs=2, batch_size=4, augment=train.crop_and_flip, channels_last=layout)
+        fit(net, x, y, optimizer="sgd", lr=0.01, **options)
+    assert seen == [False] * 6 + [True] * 12
+    torch.testing.assert_close(weights(nets[0]), weights(nets[1]), rtol=1e-9, atol=1e-11)
+    assert torch.equal(weights(nets[1]), weights(nets[2]))
 
 
 # Checkpoints
@@ -240,36 +436,6 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
     assert torch.equal(weights(resumed), weights(whole))
 
 
-def test_killed_between_checkpoints_resumes_to_the_same_weights(tmp_path):
-    """A real process, a real SIGKILL."""
-    code = f"""
-    import sys, time, torch
-    sys.path.insert(0, {os.path.dirname(__file__)!r})
-    from test_train import batch, mlp, weights
-    from repalign.train import fit
-    torch.set_num_threads(1)
-    model = mlp(dropout=0.3)
-    slow = lambda epoch, history: time.sleep(0.05)
-    fit(model, *batch(), epochs=40, checkpoint={str(tmp_path / "s.pt")!r}, every=5, progress=slow)
-    torch.save(weights(model), {str(tmp_path / "end.pt")!r})
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    process = subprocess.Popen(command)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "s.pt").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "end.pt").exists()
-    subprocess.run(command, check=True, timeout=120)
-    resumed = torch.load(tmp_path / "end.pt", weights_only=True)
-    (tmp_path / "s.pt").unlink()
-    subprocess.run(command, check=True, timeout=120)
-    assert torch.equal(resumed, torch.load(tmp_path / "end.pt", weights_only=True))
-
-
 # Faults
 
 
@@ -330,6 +496,20 @@ def test_many_with_labels_of_their_own():
         torch.testing.assert_close(weights(a), weights(b), rtol=1e-3, atol=1e-5)
 
 
+def test_many_take_a_frozen_batch_norm():
+    x, y = batch()
+    alone, together = ([Normed() for _ in range(2)] for _ in range(2))
+    for i, model in enumerate([*alone, *together]):
+        model.drop.eval()
+        model.norm.eval().running_mean.fill_(0.1 * (i % 2))  # of each model its own
+    for i, model in enumerate(alone):
+        fit(model, x, y, epochs=2, seed=i)
+    fit_many(together, x, y, epochs=2, seeds=[0, 1])
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(weights(a), weights(b), rtol=1e-3, atol=1e-5)
+        assert torch.equal(a.norm.running_mean, b.norm.running_mean)
+
+
 def test_many_refuse_what_would_not_be_the_same():
     x, y = batch()
     with pytest.raises(ValueError, match="one seed per model"):
@@ -338,6 +518,12 @@ def test_many_refuse_what_would_not_be_the_same():
         fit_many([mlp(), mlp(outputs=4)], x, y, epochs=1, seeds=[1, 2])
     with pytest.raises(ValueError, match="BatchNorm1d"):
         fit_many([nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3))], x, y, epochs=1, seeds=[1])
+    frozen = mlp()
+    frozen[0].weight.requires_grad_(False)
+    with pytest.raises(ValueError, match="the same parameters should be frozen"):
+        fit_many([mlp(), frozen], x, y, epochs=1, seeds=[1, 2])
+    with pytest.raises(ValueError, match="needs one model at a time"):
+        fit_many([mlp()], x, y, epochs=1, seeds=[1], loss=train.SeesModel(lambda m, x, y: m(x).sum(1)))
     with pytest.raises(ValueError, match="choose sgd, momentum or adam"):
         fit_many([nn.Linear(5, 3)], x, y, epochs=1, seeds=[1], optimizer="rmsprop")
     with pytest.raises(ValueError, match="one value per model"):
@@ -353,6 +539,32 @@ def test_many_refuse_what_would_not_be_the_same():
             optimizer="sgd",
             lr=[1e-3, 1e20],
         )
+
+
+class Waits(TorchFunctionMode):
+    """Counts what would make a GPU wait: values of tensors that Python asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        names = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__float__", "__int__", "__index__")
+        self.count += getattr(func, "__name__", "") in names
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_no_step_waits_for_the_device(many, loss):
+    x, y = batch(64)
+    counts = []
+    for size in (32, 4):  # 2 or 16 steps
+        run = partial(fit_many, [mlp()], seeds=[0]) if many else partial(fit, mlp())
+        with Waits() as waits:
+            run(x=x, y=y, loss=loss, epochs=2, batch_size=size)
+        counts.append(waits.count)
+    assert counts[0] == counts[1] > 0
 
 
 # More than one process

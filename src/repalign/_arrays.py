@@ -1,4 +1,9 @@
-"""At the door of every measure: numpy or torch comes in, is checked once, and leaves as it came."""
+"""At the door of every measure: numpy or torch comes in, is checked once, and leaves as it came.
+
+One rule of precision for all measures: float64 in, float64 out; float32 in, float32 out; float16 and bfloat16
+are read as they are and measured in float32 or more, and what comes out is float32, since sums of squares
+overflow float16 and have two digits in bfloat16. Of several arguments the first one decides.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +94,33 @@ def check(value: Any, name: str, dims: str) -> Tensor:
             f"infinite, the first at {first}. Drop those rows, or look for a diverged run."
         )
     return tensor
+
+
+def numbers(value: Any, name: str, dims: str) -> Tensor:
+    """``value`` as :func:`check` returns it, in at least float32: what measures compute with."""
+    return at_least_single(check(value, name, dims))
+
+
+def at_least_single(tensor: Tensor) -> Tensor:
+    """Half precision as float32, which is exact; float32 and float64 as they are."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def rounding(value: Any) -> float:
+    """By how much, relative to themselves, the given numbers may have been rounded: ε of their precision."""
+    floating = isinstance(value, Tensor) and value.is_floating_point()
+    return torch.finfo(value.dtype if floating else torch.float64).eps
+
+
+def indistinct(eigenvalues: Tensor, given: Any) -> Tensor:
+    """Eigenvalues of the symmetric matrix ``given`` up to this size cannot be told from rounding.
+
+    By rounding its entries in the precision of ``given`` an eigenvalue moves by up to ε‖K‖ (Weyl), by
+    computing in at least float32 by some n·ε·|λ|max.
+    """
+    computed = len(eigenvalues) * min(rounding(given), torch.finfo(torch.float32).eps)
+    entries = rounding(given) * torch.linalg.vector_norm(eigenvalues)
+    return torch.maximum(computed * eigenvalues.abs().max(), entries)
 
 
 def _hint(tensor: Tensor, words: list[str]) -> str:

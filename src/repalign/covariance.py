@@ -4,6 +4,11 @@ A is the covariance of the data, B that of the first layer's weights, both (d, d
 when every eigenspace of A lies in one of B. What can be measured of it depends on the number of filters,
 so the score comes with its floor.
 
+Both covariances are taken about their means, (1/n) Σ (x − x̄)(x − x̄)ᵀ, unless ``center=False`` asks for second
+moments. In the theory both means are 0 (appendix C: the data by assumption, the weights by symmetry). Images
+have a mean, which as a direction of the data would hide the others; so it is removed, and from the filters
+as well, which then count as one fewer: the floor of m of them is ``misalignment_floor(d, m - 1)``.
+
 >>> import torch
 >>> A = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
 >>> misalignment(A, torch.diag(torch.tensor([1.0, 5.0, 2.0])))      # other order, same axes: aligned
@@ -21,7 +26,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import check, numpy_too, working
+from repalign._arrays import check, indistinct, numbers, numpy_too, rounding, working
 
 
 class TransferFunction(NamedTuple):
@@ -37,19 +42,20 @@ def misalignment(
 ) -> Float[Tensor, ""]:
     """M(A, B) = Σᵢ √(tr B|Vᵢ · tr B⁻¹|Vᵢ) − d over the eigenspaces Vᵢ of A (Maennel def. 1, prop. 2.7).
 
-    The least symmetrised Kullback–Leibler divergence between B and a matrix aligned with A: 0 when B is
+    The least symmetrized Kullback–Leibler divergence between B and a matrix aligned with A: 0 when B is
     aligned, whatever its eigenvalues. Eigenvalues of A closer than ``rtol`` times the largest count as one
-    eigenspace; the score jumps where that changes, as it must. By default ``rtol`` is 1e-10 in float64 and
-    1e-5 in float32, so that only rounding is forgiven. B has to be invertible: m filters in dimension
-    d need m > d, and score about d(d − 1)/2m when they are aligned (:func:`misalignment_floor`).
+    eigenspace; the score jumps where that changes, as it must. By default ``rtol`` is 1e-10 in float64,
+    1e-5 in float32 and ε in half precision, so that only rounding is forgiven. B has to be invertible:
+    m filters in dimension d need m > d, and score about d(d − 1)/2m when they are aligned
+    (:func:`misalignment_floor`).
 
     >>> misalignment(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
     tensor(0.3094)
     """
-    A, B = _covariance(A, "A"), _covariance(B, "B")
-    _same_size(A, B, "A and B")
-    values, vectors = torch.linalg.eigh(working(A))
-    return _score(vectors, _groups(values, _rtol(A, rtol)), B)
+    a, b = _covariance(A, "A"), _covariance(B, "B")
+    _same_size(a, b, "A and B")
+    values, vectors = torch.linalg.eigh(working(a))
+    return _score(vectors, _groups(values, _rtol(A, rtol)), b, B)
 
 
 @numpy_too
@@ -61,14 +67,14 @@ def misalignment_in(basis: Float[Tensor, "d d"], B: Float[Tensor, "d d"]) -> Flo
     >>> misalignment_in(torch.eye(2), torch.diag(torch.tensor([2.0, 1.0])))
     tensor(0.)
     """
-    basis, B = check(basis, "basis", "d d"), _covariance(B, "B")
-    _same_size(basis, B, "basis and B")
+    basis, b = numbers(basis, "basis", "d d"), _covariance(B, "B")
+    _same_size(basis, b, "basis and B")
     v = working(basis)
     if not torch.allclose(v.mT @ v, torch.eye(len(v)).to(v), atol=1e-4):
         raise ValueError(
             "basis should be orthonormal, but its columns are not. Use torch.linalg.qr(basis).Q."
         )
-    return _score(v, [slice(i, i + 1) for i in range(len(v))], B)
+    return _score(v, [slice(i, i + 1) for i in range(len(v))], b, B)
 
 
 def misalignment_floor(d: int, m: int) -> float:
@@ -104,14 +110,14 @@ def transfer_function(
     A, B = _covariance(data_cov, "data_cov"), _covariance(weight_cov, "weight_cov")
     _same_size(A, B, "data_cov and weight_cov")
     values, vectors = torch.linalg.eigh(working(A))
-    for name, m, lowest in (
-        ("data_cov", A, values[0]),
-        ("weight_cov", B, torch.linalg.eigvalsh(working(B))[0]),
+    for name, m, its in (
+        ("data_cov", data_cov, values),
+        ("weight_cov", weight_cov, torch.linalg.eigvalsh(working(B))),
     ):
-        if lowest < -len(m) * torch.finfo(m.dtype).eps * m.abs().max():
-            raise ValueError(f"{name} should have no negative eigenvalue, but has {float(lowest):.3g}.")
+        if its[0] < -indistinct(its, m):
+            raise ValueError(f"{name} should have no negative eigenvalue, but has {float(its[0]):.3g}.")
     along = (vectors * (working(B) @ vectors)).sum(dim=0)
-    for group in _groups(values, _rtol(A, rtol)):
+    for group in _groups(values, _rtol(data_cov, rtol)):
         along[group] = along[group].mean()
     parts = (part.clamp(min=0).sqrt().flip(0).to(A) for part in (values, along))
     return TransferFunction(*parts)
@@ -123,14 +129,15 @@ def patch_covariance(
     size: int,
     *,
     stride: int = 1,
-    centered: bool = True,
+    center: bool = True,
     batch_size: int = 512,
 ) -> Float[Tensor, "p p"]:
     """Covariance of all ``size`` × ``size`` patches of the images, (c·size², c·size²) (Maennel A.6, D.1).
 
     Patches are never cut out. A product of two pixels counts once for every patch that holds both, so
     products of image rows with the rows below them, ``size`` of each, hold every sum needed. Entries are
-    ordered as ``conv.weight.flatten(1)``. ``centered=False`` leaves the mean in: second moments.
+    ordered as ``conv.weight.flatten(1)``. ``center=False`` leaves the mean in, as in
+    :func:`filter_covariance`.
 
     >>> images = torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]])
     >>> patch_covariance(images, size=1)
@@ -148,7 +155,7 @@ def patch_covariance(
     tile = max(1, (max(128 // c, 4 * size) - size) // stride + 1)
     first = working(check(images[:batch_size], "images", "n c h w"))
     # Covariance does not see a constant; without it the sums lose no digits.
-    offset = first.mean(dim=(0, 2, 3), keepdim=True) if centered else first.new_zeros(1, c, 1, 1)
+    offset = first.mean(dim=(0, 2, 3), keepdim=True) if center else first.new_zeros(1, c, 1, 1)
     second = first.new_zeros(c, size, size, c, size, size)
     total = first.new_zeros(c, size, size)
     for start in range(0, across, tile):
@@ -160,9 +167,10 @@ def patch_covariance(
     count = n * across * ((h - size) // stride + 1)
     mean = total.reshape(-1) / count
     cov = second.reshape(len(mean), len(mean)) / count
-    if centered:
+    if center:
         cov -= mean[:, None] * mean
-    return cov.to(images.device, images.dtype if images.is_floating_point() else torch.float64)
+    dtype = images.dtype if images.is_floating_point() else torch.float64
+    return cov.to(images.device, torch.promote_types(dtype, torch.float32))
 
 
 def _patch_sums(x: Tensor, size: int, stride: int, offset: Tensor, batch: int) -> tuple[Tensor, Tensor]:
@@ -196,6 +204,23 @@ def _patch_sums(x: Tensor, size: int, stride: int, offset: Tensor, batch: int) -
 
 
 @numpy_too
+def filter_covariance(filters: Float[Tensor, "m *s"], *, center: bool = True) -> Float[Tensor, "d d"]:
+    """Covariance of filters, one per row; ``conv.weight``, (m, c, k, k), gives (ck², ck²) (Maennel A.6).
+
+    Filters of several runs are put one below the other. About their mean, as :func:`patch_covariance` takes
+    that of the data; ``center=False`` leaves the mean in.
+
+    >>> filter_covariance(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+    tensor([[1., 0.],
+            [0., 0.]])
+    """
+    given = numbers(filters, "filters", "m *s")
+    w = working(given).reshape(len(given), -1)
+    w = w - w.mean(dim=0) if center else w
+    return (w.mT @ w / len(w)).to(given)
+
+
+@numpy_too
 def eigenvector_agreement(
     A: Float[Tensor, "d d"], B: Float[Tensor, "d d"], *, rtol: float | None = None
 ) -> Float[Tensor, " d"]:
@@ -209,14 +234,14 @@ def eigenvector_agreement(
     >>> eigenvector_agreement(torch.diag(torch.tensor([2.0, 1.0])), turned)
     tensor([0.9951, 0.9951])
     """
-    A, B = _covariance(A, "A"), _covariance(B, "B")
-    _same_size(A, B, "A and B")
-    values, v = torch.linalg.eigh(working(A))
-    cosines = (v.mT @ torch.linalg.eigh(working(B)).eigenvectors).square()
+    a, b = _covariance(A, "A"), _covariance(B, "B")
+    _same_size(a, b, "A and B")
+    values, v = torch.linalg.eigh(working(a))
+    cosines = (v.mT @ torch.linalg.eigh(working(b)).eigenvectors).square()
     agreement = cosines.new_zeros(len(values))
     for group in _groups(values, _rtol(A, rtol)):
         agreement[group] = (cosines[group, group].sum() / (group.stop - group.start)).sqrt()
-    return agreement.flip(0).to(A)
+    return agreement.flip(0).to(a)
 
 
 @numpy_too
@@ -230,7 +255,7 @@ def rotation_error(eigenvalues: Float[Tensor, " d"], n: int) -> Float[Tensor, "d
     tensor([[0.0000, 0.0332],
             [0.0332, 0.0000]])
     """
-    values = check(eigenvalues, "eigenvalues", "d")
+    values = numbers(eigenvalues, "eigenvalues", "d")
     if n < 1 or not (values > 0).all():
         raise ValueError(
             f"eigenvalues should be positive and n at least 1, but n = {n} and they are {values}."
@@ -241,11 +266,9 @@ def rotation_error(eigenvalues: Float[Tensor, " d"], n: int) -> Float[Tensor, "d
     return error.fill_diagonal_(0).to(values)
 
 
-def _score(vectors: Tensor, groups: list[slice], B: Tensor) -> Tensor:
-    b = working(B)
-    eigenvalues, w = torch.linalg.eigh((b + b.mT) / 2)
-    least = len(b) * torch.finfo(B.dtype).eps * eigenvalues[-1]
-    if eigenvalues[0] <= least:
+def _score(vectors: Tensor, groups: list[slice], b: Tensor, given: Tensor) -> Tensor:
+    eigenvalues, w = torch.linalg.eigh((working(b) + working(b).mT) / 2)
+    if eigenvalues[0] <= indistinct(eigenvalues, given):
         raise ValueError(
             f"B should be positive definite, but its eigenvalues reach from {float(eigenvalues[0]):.3g} to "
             f"{float(eigenvalues[-1]):.3g}. Take more filters than dimensions ({len(b)}), or add a small "
@@ -255,7 +278,7 @@ def _score(vectors: Tensor, groups: list[slice], B: Tensor) -> Tensor:
     along, inverse = eigenvalues @ cosines, (1 / eigenvalues) @ cosines
     terms = [(along[g].sum() * inverse[g].sum()).sqrt() - (g.stop - g.start) for g in groups]
     # Each term is at least 0; below is rounding.
-    return torch.stack(terms).clamp(min=0).sum().to(B)
+    return torch.stack(terms).clamp(min=0).sum().to(b)
 
 
 def _groups(values: Tensor, rtol: float) -> list[slice]:
@@ -264,20 +287,22 @@ def _groups(values: Tensor, rtol: float) -> list[slice]:
     return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)]
 
 
-def _rtol(A: Tensor, rtol: float | None) -> float:
+def _rtol(given: Tensor, rtol: float | None) -> float:
     if rtol is None:
-        return 1e-10 if A.dtype == torch.float64 else 1e-5
+        eps = rounding(given)
+        return 1e-10 if eps < 1e-10 else max(1e-5, eps)
     if not 0 <= rtol < 1:
         raise ValueError(f"rtol should be in [0, 1), but is {rtol}.")
     return rtol
 
 
-def _covariance(m: Tensor, name: str) -> Tensor:
-    m = check(m, name, "d d")
-    if m.shape[0] != m.shape[1] or not torch.allclose(m, m.mT, rtol=1e-4, atol=1e-5 * float(m.abs().max())):
+def _covariance(given: Tensor, name: str) -> Tensor:
+    m, eps = numbers(given, name, "d d"), rounding(given)
+    rtol, atol = max(1e-4, 2 * eps), max(1e-5, eps) * float(m.abs().max())
+    if m.shape[0] != m.shape[1] or not torch.allclose(m, m.mT, rtol=rtol, atol=atol):
         raise ValueError(
             f"{name} should be square and symmetric, but this {tuple(m.shape)} is not. "
-            f"Of filters take their covariance: torch.cov(weight.flatten(1).T)."
+            f"Of filters take their covariance: filter_covariance(weight)."
         )
     return m
 

@@ -15,9 +15,12 @@ from jaxtyping import Float, Real
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from repalign._arrays import check, numpy_too, same_rows, working
+from repalign._arrays import numbers, numpy_too, same_rows, working
+from repalign.alignment.descent import log_decay
 
 LOG2 = math.log(2)
+# A number whose square overflows, while its products with ordinary numbers do not.
+HUGE = 1e200
 
 
 class Descent(NamedTuple):
@@ -122,10 +125,11 @@ def logistic_descent(
 
 def _learned(x: Float[Tensor, " k"], t: Float[Tensor, " t"]) -> Float[Tensor, "t k"]:
     """1 − (1 − x)^t without cancellation for small x; a step beyond 1 alternates in sign."""
-    rate = torch.where(x < 1, torch.log1p(-x.clamp(max=1 - 1e-300)), torch.log((x - 1).clamp(min=1e-300)))
     sign = torch.where((x > 1) & (t[:, None] % 2 == 1), -1.0, 1.0)
-    power = t[:, None] * rate
-    return torch.where(x < 1, -torch.expm1(power), 1 - sign * torch.exp(power))
+    power = log_decay(x, t)
+    learned = torch.where(x < 1, -torch.expm1(power), 1 - sign * torch.exp(power))
+    # What has diverged stays finite, or 0 · ∞ would spoil the directions beside it; its square is infinite.
+    return learned.clamp(-HUGE, HUGE)
 
 
 def _several(eta: float | Sequence[float]) -> list[float]:
@@ -155,12 +159,13 @@ def _curves(
 
 
 def _checked(phi: Tensor, y: Tensor, test_phi: Tensor, test_y: Tensor) -> tuple[Tensor, ...]:
-    phi, test_phi = check(phi, "phi", "n d"), check(test_phi, "test_phi", "m d")
-    y, test_y = check(y, "y", "n"), check(test_y, "test_y", "m")
+    phi, test_phi = numbers(phi, "phi", "n d"), numbers(test_phi, "test_phi", "m d")
+    y, test_y = numbers(y, "y", "n"), numbers(test_y, "test_y", "m")
     same_rows(phi, y, "phi and y")
     same_rows(test_phi, test_y, "test_phi and test_y")
     if phi.shape[1] != test_phi.shape[1]:
         raise ValueError(
-            f"phi and test_phi should have as many features, but have {phi.shape[1]} and {test_phi.shape[1]}."
+            f"phi and test_phi should have the same number of features, but have {phi.shape[1]} and "
+            f"{test_phi.shape[1]}."
         )
     return phi, y, test_phi, test_y

@@ -21,7 +21,7 @@ from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repalign._arrays import numpy_too
+from repalign._arrays import at_least_single, numpy_too
 
 Array = NDArray[np.float64]
 
@@ -182,7 +182,7 @@ def _recur_one(gap: float, count: int) -> list[float]:
 def _starts(value: float | Tensor, name: str, low: float, high: float) -> tuple[Array, Tensor]:
     """The starts as a flat float64 array, and a tensor that says how the answer should look."""
     like = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=torch.float64)
-    like = like if like.is_floating_point() else like.double()
+    like = at_least_single(like) if like.is_floating_point() else like.double()
     start = like.detach().cpu().double().reshape(-1).numpy()
     if len(start) == 0 or not ((start >= low) & (start <= high)).all():
         raise ValueError(f"{name} should be in [{low:g}, {high:g}], but is {value}.")

@@ -162,6 +162,8 @@ class Sources:
             here = self._module(module)
             if name in here.made or name in here.aliases:
                 return module, name
+            if name in ("__file__", "__name__", "__path__"):
+                return module, EFFECTS
             if f"{module}.{name}" not in self.files:
                 break  # made at run time, or not there at all: all of the module counts
             module = f"{module}.{name}"
@@ -285,7 +287,7 @@ def package_digest(roots: Iterable[str]) -> str:
     if _touched():
         try:
             same = on_disk().digest(roots) == found
-        except (ValueError, SyntaxError):  # somebody is in the middle of an edit
+        except (OSError, ValueError, SyntaxError):  # somebody is in the middle of an edit
             same = False
         if not same:
             warnings.warn(

@@ -13,7 +13,7 @@ tensor([0.9669, 0.0305])
 """
 
 from repalign.alignment.descent import gd_loss, iteration_bound
-from repalign.alignment.modes import cumulative_power
+from repalign.alignment.modes import cumulative_power, kernel_spectrum
 from repalign.alignment.spectra import Curve, Spectrum, alignment, alignment_curve, spectrum, unit_rows
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "cumulative_power",
     "gd_loss",
     "iteration_bound",
+    "kernel_spectrum",
     "spectrum",
     "unit_rows",
 ]

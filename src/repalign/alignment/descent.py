@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import numpy_too, working
+from repalign._arrays import at_least_single, numpy_too, working
 from repalign.alignment.spectra import Spectrum
 
 
@@ -30,15 +30,25 @@ def gd_loss(spectrum: Spectrum, eta: float, steps: Real[Tensor, " t"] | int) -> 
     t = torch.as_tensor(steps, device=sigma.device).double()
     if (t < 0).any() or not torch.isfinite(t).all():
         raise ValueError("steps should be finite and not negative.")
-    x = eta * sigma.square()
-    # log|1 − x|, accurate for small x: errors here are multiplied by the number of steps.
+    decay = torch.exp(log_decay(eta * sigma.square(), 2 * t.reshape(-1)))
+    loss = torch.tensordot(decay, power, dims=1)
+    if loss.isnan().any():
+        # ∞ · 0: a direction that diverges, but holds nothing, stays so.
+        finite = decay.isfinite()
+        lost = torch.tensordot((~finite).to(power), (power > 0).to(power), dims=1) > 0
+        loss = torch.tensordot(decay.where(finite, 0), power, dims=1).where(~lost, torch.inf)
+    loss = (loss + residual).reshape(t.shape + power.shape[1:])
+    return loss.to(at_least_single(spectrum.sigma))
+
+
+def log_decay(x: Float[Tensor, " k"], t: Float[Tensor, " t"]) -> Float[Tensor, "t k"]:
+    """t·log|1 − x|: what t steps leave of a direction that one step shrinks by x; nothing lost at t = 0.
+
+    Accurate for small x: errors of the logarithm are multiplied by the number of steps.
+    """
     rate = torch.where(x < 1, torch.log1p(-x.clamp(max=1)), torch.log((x - 1).clamp(min=0)))
-    # The first branch keeps 0 · (−∞) out of step zero, where nothing has decayed yet.
-    flat = t.reshape(-1, 1)
-    decay = torch.where(flat == 0, 1.0, torch.exp(2 * flat.clamp(min=1e-300) * rate))
-    loss = torch.tensordot(decay, power, dims=([1], [0])) + residual
-    dtype, device = spectrum.sigma.dtype, spectrum.sigma.device
-    return loss.reshape(t.shape + power.shape[1:]).to(device, dtype)
+    # At x = 1 the logarithm is −∞, which step zero must not see.
+    return torch.where(t[:, None] == 0, 0.0, t[:, None] * rate)
 
 
 @numpy_too
@@ -54,7 +64,7 @@ def iteration_bound(
     """
     device = next((v.device for v in (delta, omega, tau) if isinstance(v, Tensor)), None)
     given = [v for v in (delta, omega, tau) if isinstance(v, Tensor) and v.is_floating_point()]
-    dtype = given[0].dtype if given else torch.get_default_dtype()
+    dtype = torch.promote_types(given[0].dtype if given else torch.get_default_dtype(), torch.float32)
     d, w, t = (torch.as_tensor(v, dtype=torch.float64, device=device) for v in (delta, omega, tau))
     if not (math.isfinite(eta) and eta > 0):
         raise ValueError(f"eta should be a positive step size, but is {eta}.")

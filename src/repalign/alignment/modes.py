@@ -1,4 +1,4 @@
-"""Power of targets in the eigenbasis of a kernel or of features, summed mode by mode (Canatar & Pehlevan)."""
+"""Power of targets in the eigenbasis of a kernel or of features, mode by mode (Canatar & Pehlevan)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,41 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import check, numpy_too, same_rows, working
-from repalign.alignment.spectra import spectrum
+from repalign._arrays import at_least_single, check, indistinct, numpy_too, rounding, same_rows, working
+from repalign.alignment.spectra import Spectrum, in_modes, spectrum
+
+
+@numpy_too
+def kernel_spectrum(K: Float[Tensor, "n n"], y: Real[Tensor, "n *c"]) -> Spectrum:
+    """The spectrum of a kernel and the power of y along each eigenvector, from one decomposition.
+
+    That of any features with K = ΦΦᵀ: ``sigma`` is √λᵢ, ``eigenvalues`` are λᵢ, descending, ``power`` is
+    (uᵢᵀy)², and :func:`gd_loss`, ``cumulative``, ``curve`` and ``area`` follow from them. y may hold many
+    targets, (n, c). Eigenvalues that rounding cannot tell from zero are zero, and what y has there belongs
+    to the residual.
+
+    >>> s = kernel_spectrum(torch.diag(torch.tensor([1.0, 4.0])), torch.tensor([1.0, 3.0]))
+    >>> s.eigenvalues, s.power, s.cumulative()
+    (tensor([4., 1.]), tensor([9., 1.]), tensor([0.9000, 1.0000]))
+    """
+    given, y = check(K, "K", "n n"), check(y, "y", "n *c")
+    same_rows(given, y, "K and y")
+    if not _symmetric(given):
+        raise ValueError(
+            f"a kernel should be square and symmetric, but this {tuple(given.shape)} is not. "
+            f"Of features take spectrum(phi, y)."
+        )
+    k = working(given)
+    eigenvalues, u = torch.linalg.eigh((k + k.mT) / 2)
+    slack = indistinct(eigenvalues, given)
+    if eigenvalues[0] < -slack:
+        raise ValueError(
+            f"a kernel should have no negative eigenvalue, but the smallest is {eigenvalues[0]:.3g} beside "
+            f"a largest of {eigenvalues[-1]:.3g}."
+        )
+    sigma = eigenvalues.where(eigenvalues > slack, 0).sqrt()
+    targets = working(y).reshape(len(y), -1)
+    return in_modes(u.flip(1), sigma.flip(0), targets, at_least_single(given), y.shape[1:])
 
 
 @numpy_too
@@ -22,42 +55,23 @@ def cumulative_power(
     Entry ρ−1 sums the first ρ modes over all target columns, relative to what the representation can
     express at all; the curve ends at 1. For features the modes are left singular vectors, for a kernel
     its eigenvectors: the same for K = ΦΦᵀ. ``kind="auto"`` takes a square symmetric matrix for a kernel;
-    say ``"features"`` or ``"kernel"`` where that guess could be wrong.
+    say ``"features"`` or ``"kernel"`` where that guess could be wrong. Where the spectrum is wanted as well,
+    :func:`spectrum` or :func:`kernel_spectrum` and then ``.cumulative()`` decompose once.
 
     >>> cumulative_power(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([1.0, 1.0]))
     tensor([0.5000, 1.0000])
     """
-    m, y = check(kernel_or_features, "kernel_or_features", "n d"), check(targets, "targets", "n *c")
-    same_rows(m, y, "kernel_or_features and targets")
+    m = check(kernel_or_features, "kernel_or_features", "n d")
+    same_rows(m, check(targets, "targets", "n *c"), "kernel_or_features and targets")
     if kind not in ("auto", "kernel", "features"):
         raise ValueError(f"kind should be auto, kernel or features, but is {kind!r}.")
-    square = m.shape[0] == m.shape[1]
-    symmetric = square and torch.allclose(m, m.mT, rtol=1e-5, atol=1e-6 * float(m.abs().max()))
-    if kind == "kernel" and not symmetric:
-        raise ValueError(f"a kernel should be square and symmetric, but this {tuple(m.shape)} is not.")
-    if kind == "kernel" or (kind == "auto" and symmetric):
-        power = _kernel_power(m, working(y).reshape(len(y), -1))
-    else:
-        power = spectrum(working(m), working(y).reshape(len(y), -1)).power.sum(dim=1)
-    total = power.sum()
-    if total <= 0:
-        raise ValueError(
-            "the targets have no power in the range of this representation, so no share of it can be "
-            "given. Are all targets zero?"
-        )
-    return (power.cumsum(dim=0) / total).to(m.device, m.dtype)
+    if kind == "kernel" or (kind == "auto" and _symmetric(m)):
+        return kernel_spectrum(m, targets).cumulative()
+    return spectrum(m, targets).cumulative()
 
 
-def _kernel_power(kernel: Tensor, targets: Tensor) -> Tensor:
-    """Power of the targets along each eigenvector, largest eigenvalue first; 0 beyond the rank."""
-    k = working(kernel)
-    eigenvalues, vectors = torch.linalg.eigh((k + k.mT) / 2)
-    slack = len(k) * torch.finfo(kernel.dtype).eps * eigenvalues.abs().max()
-    if eigenvalues[0] < -slack:
-        raise ValueError(
-            f"a kernel should have no negative eigenvalue, but the smallest is {eigenvalues[0]:.3g} beside "
-            f"a largest of {eigenvalues[-1]:.3g}."
-        )
-    in_range = eigenvalues > slack
-    along = (vectors.mT @ targets).where(in_range[:, None], 0)
-    return along.square().sum(dim=1).flip(0)
+def _symmetric(m: Tensor) -> bool:
+    if m.shape[0] != m.shape[1]:
+        return False
+    eps = rounding(m)
+    return torch.allclose(m, m.mT, rtol=max(1e-5, 2 * eps), atol=max(1e-6, eps) * float(m.abs().max()))

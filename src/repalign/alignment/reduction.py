@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repalign._arrays import check, same_rows, working
+from repalign._arrays import check, numbers, same_rows, working
 
 # Directions sought beyond the wanted ones, so that the last of those is found as fast as the first.
 SPARE = 10
@@ -74,7 +74,7 @@ def _checked(blocks: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor, bool]]:
                 f"without y, phi should be an iterable of pairs (phi_block, y_block), but block {i} is a "
                 f"{type(block).__name__}."
             )
-        phi, y = check(block[0], f"phi of block {i}", "n d"), check(block[1], f"y of block {i}", "n *c")
+        phi, y = numbers(block[0], f"phi of block {i}", "n d"), check(block[1], f"y of block {i}", "n *c")
         same_rows(phi, y, f"phi and y of block {i}")
         yield phi, y, isinstance(block[0], np.ndarray)
 
@@ -82,7 +82,7 @@ def _checked(blocks: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor, bool]]:
 def top_left_vectors(a: Tensor, k: int, *, seed: int = 0) -> tuple[Tensor, Tensor] | None:
     """The k strongest left singular vectors (n, k) and their singular values, in float64.
 
-    Block Lanczos with full orthogonalisation: a basis of the row space grows by what the best pairs so far
+    Block Lanczos with full orthogonalization: a basis of the row space grows by what the best pairs so far
     still lack, until they lack nothing. Only products with Φ and Φᵀ are needed. None when the spectrum is
     so flat that this would cost more than the whole decomposition.
     """

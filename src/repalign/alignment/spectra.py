@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import as_numpy, check, numpy_too, same_rows, working
+from repalign._arrays import as_numpy, check, numbers, numpy_too, same_rows, working
 from repalign.alignment.reduction import Reduced, reduce_blocks, top_left_vectors
 
 
@@ -50,6 +50,24 @@ class Spectrum(NamedTuple):
         """
         return _area(self)
 
+    @property
+    def eigenvalues(self) -> Float[Tensor, " k"]:
+        """σᵢ²: the eigenvalues of the kernel ΦΦᵀ, which has the same modes."""
+        return self.sigma**2
+
+    def cumulative(self, *, each: bool = False) -> Float[Tensor, " k *c"]:
+        """C(ρ): the share of the targets' power in the first ρ modes (Canatar & Pehlevan eq. 3), (k,).
+
+        Over all targets together, or with ``each=True`` one curve for every target. Relative to what the
+        representation can express at all (to the first ``top`` modes, where only those were found), so
+        the curve ends at 1.
+
+        >>> s = spectrum(torch.diag(torch.tensor([2.0, 1.0])), torch.tensor([[1.0, 0.0], [1.0, 2.0]]))
+        >>> s.cumulative(), s.cumulative(each=True)[:, 1]
+        (tensor([0.1667, 1.0000]), tensor([0., 1.]))
+        """
+        return _cumulative(self, each)
+
 
 @numpy_too
 def unit_rows(phi: Float[Tensor, "n d"], *, constant: bool = False) -> Float[Tensor, "n e"]:
@@ -62,7 +80,7 @@ def unit_rows(phi: Float[Tensor, "n d"], *, constant: bool = False) -> Float[Ten
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    phi = check(phi, "phi", "n d")
+    phi = numbers(phi, "phi", "n d")
     if constant:
         phi = torch.cat([phi, phi.new_ones(len(phi), 1)], dim=1)
     # Dividing by the largest entry first keeps the square of a huge or tiny entry representable.
@@ -101,7 +119,7 @@ def spectrum(
         reduced = reduce_blocks(phi)
         out = _decompose(reduced, top)
         return as_numpy(out) if reduced.numpy else out
-    phi, y = check(phi, "phi", "n d"), check(y, "y", "n *c")
+    phi, y = numbers(phi, "phi", "n d"), check(y, "y", "n *c")
     same_rows(phi, y, "phi and y")
     n, d = phi.shape
     b = working(y).reshape(n, -1)
@@ -126,12 +144,15 @@ def _decompose(reduced: Reduced, top: int | None) -> Spectrum:
 
 
 def _spectrum(u: Tensor, sigma: Tensor, reduced: Reduced) -> Spectrum:
-    b, n, like, trailing = reduced.b, reduced.n, reduced.like, reduced.trailing
-    in_range = sigma > max(n, like.shape[1]) * torch.finfo(torch.float64).eps * sigma[0]
-    sigma = sigma.where(in_range, 0)
+    least = max(reduced.n, reduced.like.shape[1]) * torch.finfo(torch.float64).eps * sigma[0]
+    return in_modes(u, sigma.where(sigma > least, 0), reduced.b, reduced.like, reduced.trailing)
+
+
+def in_modes(u: Tensor, sigma: Tensor, b: Tensor, like: Tensor, trailing: torch.Size) -> Spectrum:
+    """The labels ``b`` along the modes u; those with σ = 0 are beyond the rank and hold nothing."""
     # Rows of y below those of Φ are outside its range.
     inside, outside = b[: len(u)], b[len(u) :]
-    along = (u.mT @ inside).where(in_range[:, None], 0)
+    along = (u.mT @ inside).where(sigma[:, None] > 0, 0)
     # Subtracting vectors keeps a small residual accurate; ‖y‖² − Σ power would not.
     residual = (inside - u @ along).square().sum(dim=0) + outside.square().sum(dim=0)
     out = Spectrum(sigma, along.square().reshape(len(sigma), *trailing), residual.reshape(trailing))
@@ -181,6 +202,20 @@ def _curve(spectrum: Spectrum, tau: Tensor | None) -> Curve:
 @numpy_too
 def _area(spectrum: Spectrum) -> Tensor:
     return torch.tensordot(spectrum.sigma, spectrum.power, dims=1)
+
+
+@numpy_too
+def _cumulative(spectrum: Spectrum, each: bool) -> Tensor:
+    power = working(spectrum.power)
+    if not each:
+        power = power.reshape(len(power), -1).sum(dim=1)
+    summed = power.cumsum(dim=0)
+    if not (summed[-1] > 0).all():
+        raise ValueError(
+            "the targets have no power in the range of this representation, so no share of it can be "
+            "given. Are all targets zero?"
+        )
+    return (summed / summed[-1]).to(spectrum.power)
 
 
 @numpy_too

@@ -47,7 +47,8 @@ class Dataset:
     @property
     def fingerprint(self) -> str:
         """A hash of samples, labels, dtypes and names: equal for equal ones, whichever their source."""
-        state = self.x._version, self.y._version  # counts changes in place
+        # torch counts changes in place, but for tensors that cannot be trained on.
+        state = [0 if part.is_inference() else part._version for part in (self.x, self.y)]
         kept = self.__dict__.get("_fingerprint")
         if kept is None or kept[0] != state:
             mark = fingerprint((self.x, self.y, self.classes, self.name, self.split))[:16]

@@ -16,14 +16,19 @@ from repalign.features.handmade import (
     sift_bag_of_words,
     sift_vocabulary,
 )
-from repalign.features.hooks import extract
+from repalign.features.hooks import activation_rates, extract
 from repalign.features.learned import KINDS, learn
+from repalign.features.survey import Layer, Layers, layers
 
 __all__ = [
     "KINDS",
+    "Layer",
+    "Layers",
+    "activation_rates",
     "dictionary",
     "extract",
     "hog",
+    "layers",
     "learn",
     "learn_dictionary",
     "rbf",

@@ -209,6 +209,6 @@ def _sift(images: Any) -> Iterator[Float[np.ndarray, "k 128"]]:
     cv2 = _need("cv2")
     detector = cv2.SIFT_create()
     for picture in _pictures(images):
-        grey = picture @ (0.299, 0.587, 0.114) if picture.shape[-1] == 3 else picture[..., 0]
-        _, descriptors = detector.detectAndCompute(np.round(255 * grey).astype(np.uint8), None)
+        gray = picture @ (0.299, 0.587, 0.114) if picture.shape[-1] == 3 else picture[..., 0]
+        _, descriptors = detector.detectAndCompute(np.round(255 * gray).astype(np.uint8), None)
         yield np.zeros((0, 128), np.float32) if descriptors is None else descriptors

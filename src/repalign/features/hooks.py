@@ -1,162 +1,290 @@
-"""The outputs of named layers, batch after batch, by forward hooks: to memory or to files."""
+"""The outputs of named layers, batch after batch, by forward hooks: kept as rows, or counted on the way."""
 
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repalign.models import probed_layers
+from repalign.features.inputs import Batches, leaves
+from repalign.features.layout import CHANNELS
+from repalign.features.storing import Keep, Memory, as_numpy, files
+from repalign.features.survey import Place, look, modules, pick, ready, unwrapped
 
-Array = TypeVar("Array", Tensor, np.ndarray)
-Keep = Callable[[str, int, Tensor], None]  # layer, first row, rows
+POOLS = ("flatten", "mean", "max", "token")
+Channels = str | Mapping[str, str] | None
 
 
 def extract(
     model: nn.Module,
-    x: Array,
-    layers: Sequence[str] | None = None,
+    x: Any,
+    layers: str | Sequence[str] | None = None,
     batch_size: int = 256,
     *,
     pool: str = "flatten",
+    channels: Channels = None,
     out: str | Path | None = None,
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """The output of each of ``layers`` for every sample: {layer: (n, d)}, in the order of ``layers``.
 
-    ``layers`` are module names, by default ``models.probed_layers(model)``. The model runs in eval mode,
-    without gradients, where its parameters are; results come to the CPU, numpy if ``x`` was. Everything
-    of a sample becomes one row; ``pool="mean"`` or ``"max"`` first pools over positions of an image or over
-    tokens. With ``out``, a directory, each layer goes to ``out/<layer>.npy`` as batches finish and comes
-    back as a read-only memory map; the files appear when all are complete.
+    ``x`` is a tensor or array (n, ...), a tuple of them for ``model(*x)``, a dict for ``model(**x)``, or an
+    iterable of batches such as a DataLoader, each a tensor, a pair (input, labels) or a dict; rows then come
+    in its order. Integers stay integers, floats come to the model's precision.
+
+    ``layers`` are module names; ``output`` is the model's own. :func:`layers` lists them all. Without names
+    it is ``model.probed``, or else the blocks, activations and recurrent layers that are met when lists of
+    modules are opened, and attributes that have lists of blocks inside. Of a layer that runs several times
+    per pass name one call, ``"relu#2"`` for the second, or ``"relu#mean"``. Of an output that is several
+    tensors the first with a row per sample counts.
+
+    The model runs in eval mode, without gradients, where its parameters are, also one that is compiled or
+    in parallel; results come to the CPU, numpy if ``x`` was. Everything of a sample becomes one row;
+    ``pool="mean"`` or ``"max"`` first pools over positions of an image or over tokens (padding included),
+    ``"token"`` takes the first token. Where the features of a map are, on the first axis of a sample or on
+    the last, is told by the modules; where they do not tell, say ``channels="first"`` or ``"last"``, or
+    {layer: ...} for some.
+
+    With ``out``, a directory, each layer goes to ``out/<layer>.npy`` as batches finish and comes back as a
+    read-only memory map; the files appear when all are complete.
     """
-    names = _known(model, probed_layers(model) if layers is None else layers)
-    if pool not in ("flatten", "mean", "max"):
-        raise ValueError(f"pool should be flatten, mean or max, but is {pool!r}.")
-    if batch_size < 1:
-        raise ValueError(f"batch_size should be at least 1, but is {batch_size}.")
-    if x.ndim < 2 or len(x) == 0:
-        raise ValueError(f"x should have shape (n, ...) with at least one row, but has {tuple(x.shape)}.")
-    if out is not None:
-        with _files(Path(out), names, len(x)) as (paths, write):
-            _run(model, x, names, batch_size, pool, write)
-        return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
-    found: dict[str, Any] = {}
-
-    def fill(name: str, start: int, rows: Tensor) -> None:
-        if name not in found:
-            found[name] = torch.empty(len(x), rows.shape[1], dtype=rows.dtype)
-        found[name][start : start + len(rows)] = rows
-
-    _run(model, x, names, batch_size, pool, fill)
-    as_it_came = _numpy if isinstance(x, np.ndarray) else Tensor.detach
-    return {name: as_it_came(found[name]) for name in names}
+    model, source = unwrapped(model), Batches(x, batch_size)
+    _check(pool, channels)
+    with ready(model):
+        wanted = _wanted(model, source, layers, pool, channels)
+        names = [want.name for want in wanted]
+        if out is not None:
+            with files(Path(out), names) as (paths, write):
+                _run(model, source, wanted, write)
+            return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
+        memory = Memory(source.n)
+        _run(model, source, wanted, memory.keep)
+    return {name: as_numpy(memory.take(name)) if source.numpy else memory.take(name) for name in names}
 
 
-def _known(model: nn.Module, layers: Sequence[str]) -> list[str]:
-    modules = [name for name, _ in model.named_modules(remove_duplicate=False) if name]
+def activation_rates(
+    model: nn.Module,
+    x: Any,
+    layers: str | Sequence[str] | None = None,
+    batch_size: int = 256,
+    *,
+    above: float = 0.0,
+    pool: str = "flatten",
+    channels: Channels = None,
+) -> dict[str, Any]:
+    """The share of inputs on which each unit's output is above ``above``: {layer: (units,)}, in float64.
+
+    Counted batch by batch, nothing is kept; ``x``, ``layers`` and ``channels`` as for :func:`extract`.
+    Every entry of an output is a unit; with ``pool="mean"`` a channel is, over inputs and positions alike;
+    with ``"max"`` a channel counts for an input if it is active anywhere.
+
+    >>> net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU())
+    >>> _ = net[0].weight.data.copy_(torch.tensor([[1.0], [-1.0]]))
+    >>> activation_rates(net, torch.tensor([[1.0], [2.0], [3.0], [-1.0]]))
+    {'1': tensor([0.7500, 0.2500], dtype=torch.float64)}
+    """
+    model, source = unwrapped(model), Batches(x, batch_size)
+    _check(pool, channels)
+    counts: dict[str, Tensor] = {}
+    seen: dict[str, int] = {}
+
+    def count(name: str, rows: Tensor) -> None:
+        active = rows.sum(0, dtype=torch.float64)
+        counts[name] = counts[name] + active if name in counts else active
+        seen[name] = seen.get(name, 0) + len(rows)
+
+    with ready(model):
+        wanted = _wanted(model, source, layers, pool, channels)
+        _run(model, source, wanted, count, lambda output: (output > above).float())
+    rates = {want.name: (counts[want.name] / seen[want.name]).cpu() for want in wanted}
+    return {name: rate.numpy() if source.numpy else rate for name, rate in rates.items()}
+
+
+class _Want(NamedTuple):
+    """A layer asked for: which call of which module, where its output has the samples, how it is pooled."""
+
+    name: str
+    module: nn.Module
+    call: int | None  # None: the mean over calls
+    calls: int
+    place: Place
+    axes: tuple[int, ...]
+    pool: str
+
+
+def _check(pool: str, channels: Channels) -> None:
+    if pool not in POOLS:
+        raise ValueError(f"pool should be flatten, mean, max or token, but is {pool!r}.")
+    for value in channels.values() if isinstance(channels, Mapping) else (channels,):
+        if value is not None and value not in CHANNELS:
+            raise ValueError(f"channels should be 'first' or 'last', but is {value!r}.")
+
+
+def _wanted(
+    model: nn.Module, source: Batches, layers: str | Sequence[str] | None, pool: str, channels: Channels
+) -> list[_Want]:
+    """Look at the model once, and settle what to take from each layer."""
+    inside = modules(model)
+    asked = None if layers is None else _known(model, inside, layers)
+    seen = look(model, source.first)
+    names = pick(model, seen) if asked is None else asked
+    if not names:
+        raise ValueError(
+            f"no layer of {type(model).__name__} runs once per pass and gives a row per sample: name layers, "
+            "or set model.probed. features.layers(model, x) lists them."
+        )
+    other = [name for name in channels if name not in names] if isinstance(channels, Mapping) else []
+    if other:
+        raise ValueError(f"channels should be of layers that are taken, but names {', '.join(other)}.")
+    return [_want(name, inside, seen, pool, channels) for name in _known(model, inside, names)]
+
+
+def _known(model: nn.Module, inside: dict[str, nn.Module], layers: str | Sequence[str]) -> list[str]:
     names = [layers] if isinstance(layers, str) else list(layers)
     for name in names:
-        if name not in modules:
-            near = difflib.get_close_matches(name, modules, n=3) or modules[:10]
+        if _split(name, inside)[0] not in inside:
+            near = difflib.get_close_matches(name, inside, n=3) or list(inside)[:10]
             raise ValueError(f"no layer {name!r} in {type(model).__name__}: did you mean {', '.join(near)}?")
     if not names or len(set(names)) < len(names):
         raise ValueError(f"layers should be names, each once, but are {names}.")
     return names
 
 
-@torch.no_grad()
-def _run(model: nn.Module, x: Any, names: list[str], batch_size: int, pool: str, keep: Keep) -> None:
-    """Hand the rows of every layer, batch after batch, to ``keep``."""
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    seen: list[str] = []
-    start = rows = 0
+def _split(name: str, inside: dict[str, nn.Module]) -> tuple[str, str]:
+    """A module's name and which of its calls."""
+    module, _, call = (name, "", "") if name in inside else name.rpartition("#")
+    return module, call
 
-    def hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
+
+def _want(
+    name: str,
+    inside: dict[str, nn.Module],
+    seen: dict[nn.Module, list[Place | None]],
+    pool: str,
+    channels: Channels,
+) -> _Want:
+    base, call = _split(name, inside)
+    module = inside[base]
+    places = seen[module]
+    calls = len(places)
+    if calls == 0:
+        raise ValueError(f"the model does not run these layers: {name}. Choose others.")
+    if calls > 1 and not call:
+        raise ValueError(
+            f"layer {name!r} runs more than once per pass, {calls} times: name one call, from '{name}#1' to "
+            f"'{name}#{calls}', or '{name}#mean'."
+        )
+    if call not in ("", "mean") and not (call.isdigit() and 1 <= int(call) <= calls):
+        raise ValueError(
+            f"layer {base!r} runs {calls} times per pass: calls are '{base}#1' to '{base}#{calls}', or "
+            f"'{base}#mean', but not {name!r}."
+        )
+    which = None if call == "mean" else int(call or 1) - 1
+    place = places[which or 0]
+    if place is None or (which is None and any(p is None or p.shape != place.shape for p in places)):
+        what = "a row per sample" if place is None else "the same shape in every call"
+        raise ValueError(
+            f"layer {name!r} should give a tensor with {what}, but does not: choose another. "
+            "features.layers(model, x) lists what every layer gives."
+        )
+    told = channels.get(name) if isinstance(channels, Mapping) else channels
+    return _Want(name, module, which, calls, place, _axes(name, place, pool, told), pool)
+
+
+def _axes(name: str, place: Place, pool: str, told: str | None) -> tuple[int, ...]:
+    """The axes to pool over, of (n, *shape)."""
+    ndim = 1 + len(place.shape)
+    if pool == "flatten" or ndim < 3:
+        return ()
+    where = told or place.channels
+    if where is None:
+        raise ValueError(
+            f"layer {name!r} gives {place.shape} for a sample, and no module tells which axis holds the "
+            f"features: pass channels='first' or 'last', or channels={{{name!r}: ...}} for this layer alone."
+        )
+    if pool == "token" and (ndim != 3 or where == "first"):
+        raise ValueError(
+            f"pool='token' takes the first of tokens (n, tokens, features), but layer {name!r} gives "
+            f"{place.shape} for a sample, channels {where}: use mean or max."
+        )
+    return tuple(range(2, ndim)) if where == "first" else tuple(range(1, ndim - 1))
+
+
+def _run(
+    model: nn.Module,
+    source: Batches,
+    wanted: list[_Want],
+    keep: Keep,
+    change: Callable[[Tensor], Tensor] = lambda output: output,
+) -> None:
+    """Hand the rows of every layer, batch after batch, to ``keep``."""
+    ran: dict[str, int] = {}
+    sums: dict[str, Tensor] = {}
+    widths: dict[str, int] = {}
+    start = expected = 0
+
+    def hook(want: _Want) -> Callable[[nn.Module, Any, Any], None]:
         def save(module: nn.Module, _: Any, output: Any) -> None:
-            if name in seen:
-                raise ValueError(f"layer {name!r} runs more than once per pass: choose another.")
-            if not isinstance(output, Tensor) or output.ndim == 0 or len(output) != rows:
-                got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-                raise ValueError(
-                    f"layer {name!r} should give a tensor of {rows} rows, but gives {got}: choose another."
-                )
-            seen.append(name)
-            # Kept as a copy, at once: a later layer may work in place.
-            keep(name, start, _row_per_sample(output, pool).cpu())
+            call = ran[want.name]
+            ran[want.name] += 1
+            if want.call is not None and call != want.call:
+                return
+            # Used at once: a later layer may work in place.
+            rows = _rows(change(_samples(want, output, expected)), want)
+            if want.call is None:
+                sums[want.name] = sums[want.name] + rows if call else rows.clone()
+            else:
+                give(want.name, rows)
 
         return save
 
+    def give(name: str, rows: Tensor) -> None:
+        if widths.setdefault(name, rows.shape[1]) != rows.shape[1]:
+            raise ValueError(
+                f"layer {name!r} gives {widths[name]} numbers per sample in one batch and {rows.shape[1]} in "
+                "another: bring all samples to one length, or pool."
+            )
+        keep(name, rows)
+
     with ExitStack() as undo:
-        for module in model.modules():
-            undo.callback(setattr, module, "training", module.training)
-        for name in names:
-            undo.callback(model.get_submodule(name).register_forward_hook(hook(name)).remove)
-        model.eval()
-        for start in range(0, len(x), batch_size):
-            batch = x[start : start + batch_size]
-            batch = torch.from_numpy(np.array(batch)) if isinstance(batch, np.ndarray) else batch
-            batch = batch.to(like.device, like.dtype)
-            if not torch.isfinite(batch).all():
-                raise ValueError(f"x should be finite, but has NaN or infinity in rows from {start} on.")
-            rows = len(batch)
-            seen.clear()
-            model(batch)
-            if len(seen) < len(names):
-                idle = ", ".join(name for name in names if name not in seen)
-                raise ValueError(f"the model does not run these layers: {idle}. Choose others.")
+        for want in wanted:
+            undo.callback(want.module.register_forward_hook(hook(want)).remove)
+        for batch in source:
+            expected = batch.rows
+            ran.update((want.name, 0) for want in wanted)
+            batch.call(model, start)
+            for want in wanted:
+                if ran[want.name] != want.calls:
+                    raise ValueError(
+                        f"layer {want.name!r} ran {ran[want.name]} times in a batch, but {want.calls} times "
+                        "in another: choose a layer that runs equally often for all samples."
+                    )
+                if want.call is None:
+                    give(want.name, sums.pop(want.name) / want.calls)
+            start += batch.rows
 
 
-def _row_per_sample(output: Tensor, pool: str) -> Tensor:
-    if pool != "flatten" and output.ndim > 2:
-        # (n, tokens, d) or (n, channels, height, width): positions are pooled, features stay.
-        axes = (1,) if output.ndim == 3 else tuple(range(2, output.ndim))
-        output = output.mean(axes) if pool == "mean" else output.amax(axes)
+def _samples(want: _Want, output: Any, expected: int) -> Tensor:
+    """The tensor of a layer's output that has the samples, with them first."""
+    tensors = leaves(output)
+    place = want.place
+    if len(tensors) > place.tensor and tensors[place.tensor].ndim == len(place.shape) + 1:
+        found = tensors[place.tensor].movedim(place.axis, 0)
+        if len(found) == expected:
+            return found
+    got = [tuple(tensor.shape) for tensor in tensors]
+    raise ValueError(f"layer {want.name!r} should give a tensor of {expected} rows, but gives {got}.")
+
+
+def _rows(output: Tensor, want: _Want) -> Tensor:
+    if want.axes:
+        if want.pool == "token":
+            output = output[:, 0]
+        else:
+            output = output.mean(want.axes) if want.pool == "mean" else output.amax(want.axes)
     return output.reshape(len(output), -1)
-
-
-def _numpy(rows: Tensor) -> np.ndarray:
-    return (rows.float() if rows.dtype == torch.bfloat16 else rows).numpy()
-
-
-@contextmanager
-def _files(out: Path, names: list[str], n: int) -> Iterator[tuple[dict[str, Path], Keep]]:
-    """A file per layer, beside its place until all are complete.
-
-    Rows are appended by ordinary writes: through a memory map a full disk would kill the process.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, tuple[BinaryIO, Path]] = {}
-    paths = {name: out / f"{name}.npy" for name in names}
-
-    def write(name: str, _: int, rows: Tensor) -> None:
-        block = np.ascontiguousarray(_numpy(rows))
-        if name not in parts:
-            handle, part = tempfile.mkstemp(dir=out, prefix=f".{name}.", suffix=".part")
-            parts[name] = (os.fdopen(handle, "wb"), Path(part))
-            shape = (n, block.shape[1])
-            header = {"descr": block.dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(parts[name][0], header)
-        parts[name][0].write(block.tobytes())
-
-    try:
-        yield paths, write
-        for file, _ in parts.values():
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-        for name, (_, part) in parts.items():
-            os.chmod(part, 0o644)  # mkstemp's 0600 would follow the file to its place
-            os.replace(part, paths[name])
-    finally:
-        for file, part in parts.values():
-            with suppress(OSError):
-                file.close()  # flushes, which fails again when the disk is full
-            part.unlink(missing_ok=True)

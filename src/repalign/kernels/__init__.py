@@ -1,4 +1,4 @@
-"""Kernels of representations and how alike they are (Canatar & Pehlevan §III; Sharon & Dar §3).
+"""Kernels of representations and how similar they are (Canatar & Pehlevan §III; Sharon & Dar §3).
 
 A representation X is (n, d), one row per sample; its kernel K = X Xᵀ is (n, n). Centered kernel
 alignment is the cosine of the angle between two centered kernels: 1 for the same representation up to
@@ -11,6 +11,7 @@ rotation and scale, whatever the numbers of features.
 (tensor(1.), tensor(0.2425))
 """
 
-from repalign.kernels.measures import center, cka, cka_grid, effective_rank, gram, hsic, kta, stable_rank
+from repalign.kernels.measures import center, cka, cka_grid, gram, hsic, kta
+from repalign.kernels.ranks import effective_rank, stable_rank
 
 __all__ = ["center", "cka", "cka_grid", "effective_rank", "gram", "hsic", "kta", "stable_rank"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from repalign.kernels.loaders import Loader, sources
 STRIPS = 4
 # Columns of the last product whose sum stays in the working precision; beyond, float64 adds up.
 COLUMNS = 2**14
-# Representations from the far side that are compared with the held block in one product.
-GROUP = 16
+# Bytes of intermediate products of one pair.
+ROOM = 2**26
 
 
 class Features(NamedTuple):
@@ -29,6 +29,7 @@ class Features(NamedTuple):
 
 
 Packed = Tensor | list[Features]
+Widths = Sequence[int | None]
 
 
 def enough(n: int, debiased: bool) -> None:
@@ -86,7 +87,7 @@ class Packer:
         for batch in self.batches:
             x, trace = self._centered(batch.double(), None)
             one = Features(x, x.square().sum(dim=1) if self.debiased else None)
-            norm = math.sqrt(max(0.0, float(_inner_many([one], one)[0])))
+            norm = math.sqrt(max(0.0, float(_inner_many([one], one, ROOM)[0])))
             batches.append(one)
             # The norm is the root of a difference here, so only half of the digits can vouch for it.
             norms.append(self._usable(norm, 1e-7 * trace if self.debiased else 0.0))
@@ -152,23 +153,55 @@ def _packed_gram(x: Tensor, out: Tensor, debiased: bool) -> None:
         at += strip.numel()
 
 
-def _inner_many(many: Sequence[Features], one: Features) -> Tensor:
+def _inner_many(many: Sequence[Features], one: Features, room: int) -> Tensor:
     """⟨K, L⟩ of centered kernels (U-centered ones with diagonals), for many K and one L."""
-    cross = (torch.cat([f.x for f in many], dim=1).mT @ one.x).square().sum(dim=1)
-    ends = torch.tensor([f.x.shape[1] for f in many], device=cross.device)
-    value = torch.segment_reduce(cross, "sum", lengths=ends)
+    n, e = one.x.shape
+    values = []
+    for group in _together(many, 8 * (n + e), room):
+        if len(group) == 1:
+            values.append(_inner(group[0].x, one.x, room).reshape(1))
+            continue
+        cross = (torch.cat([f.x for f in group], dim=1).mT @ one.x).square_().sum(dim=1)
+        widths = torch.tensor([f.x.shape[1] for f in group], device=cross.device)
+        values.append(torch.segment_reduce(cross, "sum", lengths=widths))
+    value = torch.cat(values)
     if one.diagonal is None:
         return value
-    n = len(one.diagonal)
     diagonals = torch.stack([f.diagonal for f in many if f.diagonal is not None])
     value -= n / (n - 2) * (diagonals @ one.diagonal)
     return value + diagonals.sum(dim=1) * one.diagonal.sum() / ((n - 1) * (n - 2))
 
 
-def product(a: Any, b: Any) -> Tensor:
+def _together(many: Sequence[Features], bytes_each: int, room: int) -> Iterator[list[Features]]:
+    """Groups whose features, side by side, take ``bytes_each`` a column and fit; at least one in each."""
+    group: list[Features] = []
+    used = 0
+    for one in many:
+        size = one.x.shape[1] * bytes_each
+        if group and used + size > room:
+            yield group
+            group, used = [], 0
+        group.append(one)
+        used += size
+    yield group
+
+
+def _inner(x: Tensor, y: Tensor, room: int) -> Tensor:
+    """⟨XXᵀ, YYᵀ⟩ = ‖XᵀY‖² in pieces that fit, on the side with fewer multiplications."""
+    (n, d), e = x.shape, y.shape[1]
+    if d * e <= n * (d + e):
+        pieces = x.split(max(1, room // (8 * e)), dim=1)
+        return torch.stack([(piece.mT @ y).square_().sum() for piece in pieces]).sum()
+    strips = (slice(at, at + max(1, room // (16 * n))) for at in range(0, n, max(1, room // (16 * n))))
+    return torch.stack([((x[s] @ x.mT).mul_(y[s] @ y.mT)).sum() for s in strips]).sum()
+
+
+def product(a: Any, b: Any, room: int = ROOM) -> Tensor:
     """CKA of every packed representation of ``a`` with every one of ``b``, in float64."""
     if isinstance(a[0], list):
-        columns = [sum(_inner_many([rep[i] for rep in a], batch) for i, batch in enumerate(one)) for one in b]
+        columns = [
+            sum(_inner_many([rep[i] for rep in a], batch, room) for i, batch in enumerate(one)) for one in b
+        ]
         return torch.stack([c for c in columns if isinstance(c, Tensor)], dim=1)
     left, right = (v if isinstance(v, Tensor) else torch.stack(v) for v in (a, b))
     total = left.new_zeros(len(left), len(right), dtype=torch.float64)
@@ -190,45 +223,68 @@ def grid(
     """All pairs, in blocks of as many packed representations as ``max_bytes`` holds."""
     rows = sources(reps, "reps")
     cols = rows if other is None else sources(other, "other")
-    first = rows[0]()
-    n, d = first.shape
+    first = rows[0].peek()
+    wide, n = first.dtype, len(first)
+    like = first.new_empty(n, 0)
+    del first
     size = batch_size or n
+    length = n // size * packed_length(size)
     if side == "auto":
-        side = _cheaper_side(size, d, len(rows) * len(cols) / (len(rows) + len(cols)), max_bytes)
-    wide = torch.float64 if first.dtype == torch.float64 else torch.float32
-    length = n // size * packed_length(size) if side == "gram" else n * (d + debiased)
-    block = max(1, max_bytes // (length * (wide.itemsize if side == "gram" else 8)))
+        widths = [load.width() for load in rows], None if other is None else [load.width() for load in cols]
+        side = _cheaper_side(size, *widths, fits=2 * length * wide.itemsize <= max_bytes)
 
     def pack(load: Loader, into: Tensor | None) -> Packed:
         x = load()
-        same_rows(first, x, f"reps[0] and {load.name}")
+        same_rows(like, x, f"reps[0] and {load.name}")
         return Packer(x.to(wide), load.name, side, debiased, batch_size, average, x.dtype).pack(into)
 
-    def packed(loads: list[Loader]) -> Any:
-        if side == "features":
-            return [pack(load, None) for load in loads]
-        held = first.new_empty(len(loads), length, dtype=wide)
-        for load, into in zip(loads, held, strict=True):
-            pack(load, into)
-        return held
+    def packed(loads: list[Loader], room: int) -> Any:
+        """The first of them, as many as fit, but at least one."""
+        if side == "gram":
+            held = like.new_empty(min(len(loads), max(1, room // (length * wide.itemsize))), length)
+            for load, into in zip(loads, held, strict=False):
+                pack(load, into)
+            return held
+        some: list[Packed] = []
+        for load in loads:
+            # One that does not fit stays loaded, for the next block.
+            room -= 8 * n * (load.peek().shape[1] + debiased)
+            if some and room < 0:
+                break
+            some.append(pack(load, None))
+        return some
 
-    out = first.new_zeros(len(rows), len(cols), dtype=torch.float64)
-    for start in range(0, len(rows), block):
-        here = slice(start, min(start + block, len(rows)))
-        held = packed(rows[here])
+    out = like.new_zeros(len(rows), len(cols), dtype=torch.float64)
+    start = 0
+    while start < len(rows):
+        # Half of the room for the rows' block, a quarter for what it meets, a quarter for their products.
+        held = packed(rows[start:], max_bytes // 2)
+        here = slice(start, start + len(held))
         if other is None:
-            out[here, here] = product(held, held)
-        for at in range(here.stop if other is None else 0, len(cols), min(GROUP, block)):
-            there = slice(at, min(at + min(GROUP, block), len(cols)))
-            out[here, there] = product(held, packed(cols[there]))
+            out[here, here] = product(held, held, max_bytes // 4)
+        at = here.stop if other is None else 0
+        while at < len(cols):
+            met = packed(cols[at:], max_bytes // 4)
+            there = slice(at, at + len(met))
+            out[here, there] = product(held, met, max_bytes // 4)
             if other is None:
                 out[there, here] = out[here, there].mT
-    return out.to(first.dtype)
+            at = there.stop
+        start = here.stop
+    return out.to(wide)
 
 
-def _cheaper_side(n: int, d: int, pairs_each: float, max_bytes: int) -> str:
-    """By multiplications per representation: n²d/2 for its kernel and n²/2 per pair, or nd² per pair."""
-    if packed_length(n) * 8 > max_bytes:
+def _cheaper_side(n: int, rows: Widths, cols: Widths | None, *, fits: bool) -> str:
+    """By multiplications: n²d/2 for each kernel and n²/2 for each pair, or nd² and nde for a pair."""
+    known = [d for d in (*rows, *(cols or ())) if d is not None]
+    if len(known) < len(rows) + len(cols or ()):
+        return "gram" if fits else "features"
+    if max(known) >= n:
+        return "gram"  # smaller than the features themselves
+    if not fits:
         return "features"
-    gram, features = n * n * (d + pairs_each) / 2, pairs_each * n * d * d
-    return "features" if d < n and features < gram else "gram"
+    split = len(rows)
+    pairs = split**2 / 2 if cols is None else split * len(cols)
+    products = sum(known) ** 2 / 2 if cols is None else sum(known[:split]) * sum(known[split:])
+    products += sum(d * d for d in known)
+    return "features" if n * products < n * n * (sum(known) + pairs) / 2 else "gram"

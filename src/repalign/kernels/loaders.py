@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repalign._arrays import check
+from repalign._arrays import at_least_single, check, numbers
 
 
 def sources(reps: Any, name: str) -> list[Loader]:
@@ -34,14 +34,43 @@ class Loader:
 
     def __init__(self, rep: Any, name: str, checked: bool = False) -> None:
         self.rep, self.name, self.checked = rep, name, checked
+        self.ahead: Tensor | None = None
 
     def __call__(self) -> Tensor:
+        ready, self.ahead = self.ahead, None
+        return self._load() if ready is None else ready
+
+    def peek(self) -> Tensor:
+        """The representation, which stays loaded until the next call."""
+        self.ahead = self()
+        return self.ahead
+
+    def width(self) -> int | None:
+        """The number of features, where it is known without loading them: not of a function."""
+        rep = self.rep if self.ahead is None else self.ahead
+        if isinstance(rep, (str, os.PathLike)):
+            rep = _read(Path(rep), shape_only=True)
+        shape: tuple[int, ...] = getattr(rep, "shape", ())
+        return int(shape[1]) if len(shape) == 2 else None
+
+    def _load(self) -> Tensor:
         rep = self.rep
         if self.checked:
-            return rep.detach()
+            return at_least_single(rep.detach())
         if callable(rep) and not isinstance(rep, Tensor):
             rep = rep()
         if isinstance(rep, (str, os.PathLike)):
-            path = Path(rep)
-            rep = np.load(path) if path.suffix == ".npy" else torch.load(path, weights_only=True)
-        return check(rep, self.name, "n d").detach()
+            rep = _read(Path(rep))
+        return numbers(rep, self.name, "n d").detach()
+
+
+def _read(path: Path, *, shape_only: bool = False) -> Any:
+    """What the file holds; for the shape alone its numbers are mapped, not read."""
+    if path.suffix == ".npy":
+        return np.load(path, mmap_mode="r" if shape_only else None)
+    if not shape_only:
+        return torch.load(path, weights_only=True)
+    try:
+        return torch.load(path, weights_only=True, mmap=True, map_location="meta")
+    except RuntimeError:
+        return None  # an old format, which cannot be mapped

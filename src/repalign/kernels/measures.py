@@ -1,4 +1,4 @@
-"""Kernels as matrices: centering, HSIC, alignment, CKA of two representations or of all pairs, ranks."""
+"""Kernels as matrices: centering, HSIC, alignment, CKA of two representations or of all pairs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from os import PathLike
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Float
 from torch import Tensor
 
-from repalign._arrays import check, numpy_too, same_rows, working
+from repalign._arrays import numbers, numpy_too, same_rows, working
 from repalign.kernels import grid
 
 Representation: TypeAlias = "Float[Tensor, '_ _'] | Callable[[], Tensor] | str | PathLike[str]"
@@ -24,7 +24,7 @@ def gram(X: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     tensor([[5., 2.],
             [2., 1.]])
     """
-    X = check(X, "X", "n d")
+    X = numbers(X, "X", "n d")
     return X @ X.mT
 
 
@@ -99,7 +99,7 @@ def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False
     """Centered kernel alignment of two representations of the same samples (Sharon eq. 2, Canatar eq. 4).
 
     In [0, 1], and n ≥ 2 (at n = 2 always 1). The plain estimate is biased: independent features seem
-    alike, the more so the fewer samples there are per feature. ``debiased=True`` removes that; it needs
+    related, the more so the fewer samples there are per feature. ``debiased=True`` removes that; it needs
     n ≥ 4, is negative at times, and is not clamped. Computed in float64, on the features' side where
     there are fewer features than samples. Features that never vary have no direction: an error.
 
@@ -108,7 +108,7 @@ def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False
     >>> cka(x, y), cka(x, y, debiased=True)             # unrelated, yet only one of them says so
     (tensor(0.8010), tensor(0.0082))
     """
-    X, Y = check(X, "X", "n d"), check(Y, "Y", "n e")
+    X, Y = numbers(X, "X", "n d"), numbers(Y, "Y", "n e")
     same_rows(X, Y, "X and Y")
     side = "features" if max(X.shape[1], Y.shape[1]) < len(X) else "gram"
     x, y = (
@@ -134,12 +134,14 @@ def cka_grid(
     Each kernel is centered, scaled to norm one and flattened; all pairs are then one matrix product.
     ``reps`` is a tensor (E, n, d) or a sequence of representations, their widths free. An entry may also
     be a path (.npy, or .pt of one tensor) or a function without arguments that returns one, loaded when
-    needed: no more than ``max_bytes`` of kernels are held, and what does not fit is made again block by
-    block.
+    needed. Beside one representation at a time no more than ``max_bytes`` are held, and what does not fit is
+    made again block by block.
 
     With ``batch_size`` the value is the average over batches of that many samples (Sharon F.2: 4 of 512);
     ``average="hsic"`` averages numerators and denominators instead (Nguyen, Raghu & Kornblith 2021).
-    ``side`` is ``gram`` (n×n kernels), ``features`` (d×d products) or ``auto``, the cheaper of the two.
+    ``side`` is ``gram`` (n×n kernels), ``features`` (d×d products) or ``auto``, the cheaper of the two for
+    the widths there are. What a function returns has no width before it is called: where there are functions,
+    ``auto`` is ``gram``, whose cost and memory depend on n alone, if two kernels fit.
     float32 stays float32 in the large products and agrees with :func:`cka` to about 5e-6.
 
     >>> reps = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
@@ -161,47 +163,8 @@ def cka_grid(
     )
 
 
-@numpy_too
-def stable_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
-    """‖K‖_F² / ‖K‖₂² = Σ λᵢ² / λ₁²: how many directions are as strong as the first (Lou §G.1).
-
-    Of any matrix; at least 1, at most the rank. For a centered kernel, and ỹ the centered labels scaled to
-    length one, CKA(K, yyᵀ) = Σᵢ (λᵢ/λ₁)(uᵢᵀỹ)² / √stable_rank.
-
-    >>> stable_rank(torch.diag(torch.tensor([2.0, 1.0, 1.0])))
-    tensor(1.5000)
-    """
-    K = check(K, "K", "n d")
-    values = _singular_values(K)
-    return (values / values.max()).square().sum().to(K)
-
-
-@numpy_too
-def effective_rank(K: Real[Tensor, "n d"]) -> Float[Tensor, ""]:
-    """exp of the entropy of the singular values as shares (Roy & Vetterli 2007; Lou §G.1, note 11).
-
-    Of any matrix; between 1 and the rank, which it reaches when all singular values are equal.
-
-    >>> effective_rank(torch.eye(10))
-    tensor(10.)
-    """
-    K = check(K, "K", "n d")
-    values = _singular_values(K)
-    share = values / values.sum()
-    return torch.special.entr(share).sum().exp().to(K)
-
-
-def _singular_values(K: Tensor) -> Tensor:
-    k = working(K)
-    symmetric = k.shape[0] == k.shape[1] and torch.equal(k, k.mT)
-    values = torch.linalg.eigvalsh(k).abs() if symmetric else torch.linalg.svdvals(k)
-    if values.max() == 0:
-        raise ValueError("K should not be zero: the rank of a zero kernel is 0, and no share can be taken.")
-    return values
-
-
 def _kernel(K: Tensor, name: str) -> Tensor:
-    K = check(K, name, "n n")
+    K = numbers(K, name, "n n")
     if K.shape[0] != K.shape[1]:
         raise ValueError(
             f"{name} should be a kernel of shape (n, n), but has shape {tuple(K.shape)}. "

@@ -68,6 +68,8 @@ class PreActResNet(nn.Sequential):
             self.average = nn.AdaptiveAvgPool2d(1)
             self.flatten = nn.Flatten()
             self.head = nn.Linear(filters, outputs)
+        # Measured on a CPU: 10–30% faster with batch norm, slower with group norm.
+        self.channels_last = norm is nn.BatchNorm2d
         self.probed: tuple[str, ...] = ("stem", *(f"stage{i}" for i in range(1, len(widths) + 1)), "head")
 
 

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check
+from repalign.covariance import filter_covariance as covariance_of
 from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
 
 M = TypeVar("M", bound=nn.Module)
@@ -193,19 +194,16 @@ def filters(model: nn.Module, layer: str) -> Float[Tensor, "n d"]:
 
 
 def filter_covariance(
-    models: nn.Module | Sequence[nn.Module], layer: str, *, centered: bool = False
+    models: nn.Module | Sequence[nn.Module], layer: str, *, center: bool = True
 ) -> Float[Tensor, "d d"]:
-    """Covariance of a layer's filters, of several runs if given; about zero, their mean at the start.
+    """Covariance of a layer's filters, of several runs if given: see ``repalign.covariance``.
 
     >>> from repalign.models import SimpleCNN
     >>> filter_covariance([SimpleCNN(units=4, seed=s) for s in range(3)], "conv0").shape
     torch.Size([27, 27])
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
-    w = torch.cat([filters(run, layer) for run in runs]).double()
-    if centered:
-        w = w - w.mean(dim=0)
-    return w.mT @ w / len(w)
+    return covariance_of(torch.cat([filters(run, layer) for run in runs]).double(), center=center)
 
 
 def sample_filters(model: M, layer: str, covariance: Matrix, *, seed: Seed = 0) -> M:

@@ -3,91 +3,185 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from os import PathLike
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor
 
-from repalign._arrays import numpy_too, same_rows, working
+from repalign._arrays import as_numpy, working
 from repalign.kernels.loaders import Loader, sources
+from repalign.probes.linear_probes import Features, Probes
+from repalign.probes.softmax import MEMORY, softmax
 
-Features = (
-    Float[Tensor, "E n d"] | Sequence[Float[Tensor, "_ _"] | Callable[[], Tensor] | str | PathLike[str]]
-)
-
-
-class Probes(NamedTuple):
-    """One linear classifier per representation: scores are x · weightᵀ + bias."""
-
-    weight: Float[Tensor, "E c d"]
-    bias: Float[Tensor, "E c"]
-
-    def scores(self, features: Features) -> Float[Tensor, "E m c"]:
-        """Class scores of probe e on ``features[e]``."""
-        return _scores(self, features)
-
-    def predict(self, features: Features) -> Integer[Tensor, "E m"]:
-        """The class of the highest score (eq. 4)."""
-        return _predict(self, features)
+METHODS = ("softmax", "adam", "ridge")
 
 
-@numpy_too
 def fit_probes(
-    features: Features,
+    features: Features | Mapping[str, Any],
     labels: Integer[Tensor, " n"],
     *,
     classes: int | None = None,
-    method: str = "adam",
-    epochs: int = 10,
-    lr: float = 1e-4,
-    batch_size: int = 128,
+    method: str | None = None,
     ridge: float = 1e-3,
+    tolerance: float = 1e-5,
+    max_steps: int = 1000,
+    epochs: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
     seed: int = 0,
     chunk: int = 20,
-) -> Probes:
-    """A linear classifier on each of E representations of the same samples (Sharon eq. 3, F.3).
+    max_bytes: int = 2**30,
+) -> Any:
+    """A linear classifier on each of E representations of the same samples: :class:`Probes`.
 
-    ``method="adam"`` is softmax regression: cross-entropy, Adam, 10 epochs at 1e-4, weights drawn as
-    ``nn.Linear`` draws them. All probes start from the same draw and see the same batches (``seed``), so
-    they differ by their features alone. ``method="ridge"`` regresses on one-hot labels in closed form,
-    least mean squares + ``ridge``·‖W‖², with a free intercept.
+    ``method="softmax"``, the default, is softmax regression to its minimum: mean cross-entropy +
+    ``ridge``·‖W‖², with W the weights of features scaled to mean 0 and variance 1, by L-BFGS until no entry
+    of the gradient is above ``tolerance``; a warning says when ``max_steps`` were not enough.
+
+    ``method="adam"`` is what Sharon & Dar do (eq. 3, F.3): cross-entropy, Adam, 10 ``epochs`` at ``lr`` 1e-4,
+    in batches of 128, weights drawn as ``nn.Linear`` draws them. It stops long before the minimum. All
+    probes start from the same draw and see the same batches (``seed``), so they differ by their features
+    alone. Naming ``epochs``, ``lr`` or ``batch_size`` chooses it. ``method="ridge"`` regresses on one-hot
+    labels in closed form, least mean squares + ``ridge``·‖W‖², with a free intercept.
 
     ``features`` is a tensor (E, n, d) or a sequence of (n, d) tensors, paths or functions, as for
-    :func:`repalign.kernels.cka_grid`; ``chunk`` of them are in memory, and trained, at a time. The result
-    is that of a loop over single probes, to rounding.
+    :func:`repalign.kernels.cka_grid`; or a dict {layer: (n, d)} as ``features.extract`` gives it, whose
+    layers may be of different width: then the result is {layer: :class:`Probe`}. At most ``chunk`` of them
+    are in memory, and trained, at a time, fewer where ``max_bytes`` holds fewer, but one at least. The
+    result is that of a loop over single probes, to rounding.
 
-    >>> fit_probes(torch.eye(3)[None], torch.arange(3), method="ridge").predict(torch.eye(3)[None])
+    >>> fit_probes(torch.eye(3)[None], torch.arange(3)).predict(torch.eye(3)[None])
     tensor([[0, 1, 2]])
+    >>> fit_probes({"relu1": torch.eye(3)}, torch.arange(3))["relu1"].weight.shape
+    torch.Size([3, 3])
     """
-    loads = sources(features, "features")
-    if method not in ("adam", "ridge"):
-        raise ValueError(f"method should be adam or ridge, but is {method!r}.")
-    for name, value in (("epochs", epochs), ("lr", lr), ("batch_size", batch_size), ("chunk", chunk)):
-        if not value > 0:
+    of_adam = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    named = [name for name, value in of_adam.items() if value is not None]
+    method = method or ("adam" if named else "softmax")
+    if method not in METHODS:
+        raise ValueError(f"method should be softmax, adam or ridge, but is {method!r}.")
+    if named and method != "adam":
+        raise ValueError(f"{', '.join(named)} should be left to method='adam', but method is {method!r}.")
+    epochs, lr, batch_size = epochs or 10, 1e-4 if lr is None else lr, batch_size or 128
+    positive = of_adam | {
+        "tolerance": tolerance,
+        "max_steps": max_steps,
+        "chunk": chunk,
+        "max_bytes": max_bytes,
+    }
+    for name, value in positive.items():
+        if value is not None and not value > 0:
             raise ValueError(f"{name} should be positive, but is {value}.")
     if not ridge >= 0:
         raise ValueError(f"ridge should not be negative, but is {ridge}.")
+    only_numpy = _only_numpy(features, labels)
     labels, classes = _labels(labels, classes)
-    first = loads[0]()
-    same_rows(first, labels, "features and labels")
-    dtype = first.dtype if first.dtype in (torch.float32, torch.float64) else torch.float32
-    targets = torch.nn.functional.one_hot(labels.to(first.device), classes).to(dtype)
-    # Samples first: a batch of all probes is then one copy of whole rows.
-    rows = first.new_empty(len(first), min(chunk, len(loads)), first.shape[1], dtype=dtype)
     fits = []
-    for start in range(0, len(loads), chunk):
-        part = loads[start : start + chunk]
-        x = rows[:, : len(part)]
-        for i, load in enumerate(part):
-            x[:, i] = _like(first, load)
-        if method == "adam":
-            fits.append(_adam(x, targets, epochs, lr, batch_size, seed))
-        else:
-            fits.append(_ridge(x, targets, ridge))
-    return Probes(torch.cat([fit.weight for fit in fits]), torch.cat([fit.bias for fit in fits]))
+    for x in _groups(
+        _loaders(features), len(labels), classes, chunk, max_bytes, isinstance(features, Mapping)
+    ):
+        if method == "softmax":
+            fits.append(softmax(x, labels, classes, ridge, tolerance, max_steps))
+            continue
+        targets = torch.nn.functional.one_hot(labels.to(x.device), classes).to(x.dtype)
+        fits.append(
+            _adam(x, targets, epochs, lr, batch_size, seed) if method == "adam" else _ridge(x, targets, ridge)
+        )
+    short = sum(int((~fit.converged).sum()) for fit in fits if fit.converged is not None)
+    if short:
+        warnings.warn(
+            f"{short} probes have not converged in {max_steps} steps (see .converged): raise max_steps, or "
+            "ridge where classes can be separated.",
+            stacklevel=2,
+        )
+    if isinstance(features, Mapping):
+        singles = [fit.one(e) for fit in fits for e in range(len(fit.weight))]
+        by_layer = dict(zip(features, singles, strict=True))
+        return as_numpy(by_layer) if only_numpy else by_layer
+    converged = [fit.converged for fit in fits if fit.converged is not None]
+    probes = Probes(
+        torch.cat([fit.weight for fit in fits]),
+        torch.cat([fit.bias for fit in fits]),
+        torch.cat(converged) if converged else None,
+    )
+    return as_numpy(probes) if only_numpy else probes
+
+
+def _loaders(features: Any) -> list[Loader]:
+    """One function per representation; what is on disk stays there until its turn."""
+    if isinstance(features, np.ndarray):
+        features = list(features) if features.ndim == 3 else torch.from_numpy(np.array(features))
+    names = list(features) if isinstance(features, Mapping) else None
+    loads = sources(list(features.values()) if isinstance(features, Mapping) else features, "features")
+    for load, name in zip(loads, names or (), strict=False):
+        load.name = f"features[{name!r}]"
+    for load in loads:
+        if isinstance(load.rep, np.ndarray):
+            load.rep = _Copied(load.rep)
+    return loads
+
+
+class _Copied:
+    """An array, perhaps a read-only map of a file, that becomes a tensor when called."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __call__(self) -> Tensor:
+        return torch.from_numpy(np.array(self.array))
+
+
+def _only_numpy(features: Any, labels: Any) -> bool:
+    parts = features.values() if isinstance(features, Mapping) else features
+    inside = [features] if isinstance(features, (Tensor, np.ndarray)) else list(parts)
+    kinds = {type(part) for part in (*inside, labels)}
+    return any(issubclass(kind, np.ndarray) for kind in kinds) and not any(
+        issubclass(kind, Tensor) for kind in kinds
+    )
+
+
+def _groups(
+    loads: list[Loader], n: int, classes: int, chunk: int, max_bytes: int, any_width: bool
+) -> Iterator[Tensor]:
+    """Neighbors of the same width, as many as fit, as (n, p, d): a buffer that is used again.
+
+    Samples first: a batch of all probes is then one copy of whole rows.
+    """
+    buffer: Tensor | None = None
+    dtype, filled, width = torch.float32, 0, 0
+    for i, load in enumerate(loads):
+        x = load()
+        if len(x) != n:
+            raise ValueError(
+                f"features and labels should have one row per sample each, but have {len(x)} and {n} rows."
+            )
+        d = x.shape[1]
+        if i == 0:
+            width = d
+            dtype = x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32
+        if d != width and not any_width:
+            raise ValueError(
+                f"features should all have the same shape, but the first have {(n, width)} and {load.name} "
+                f"has {(n, d)}. Pass layers of different width as a dict: {{name: features}}."
+            )
+        if buffer is not None and (filled == buffer.shape[1] or d != buffer.shape[2]):
+            yield buffer[:, :filled]
+            filled = 0
+            buffer = buffer if d == buffer.shape[2] else None
+        if buffer is None:
+            # Features, their scores and a few copies of these, weights and what L-BFGS remembers of them.
+            entries = n * d + 6 * classes * n + (2 * MEMORY + 6) * classes * d
+            room = max(1, max_bytes // (entries * dtype.itemsize))
+            buffer = x.new_empty(n, min(chunk, len(loads) - i, room), d, dtype=dtype)
+        buffer[:, filled] = x
+        filled += 1
+        del x
+    assert buffer is not None
+    yield buffer[:, :filled]
 
 
 def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, seed: int) -> Probes:
@@ -136,42 +230,7 @@ def _ridge(x: Tensor, targets: Tensor, ridge: float) -> Probes:
     solved = torch.cholesky_solve(rhs.expand(len(a), *rhs.shape[-2:]), factor)
     weight = (a.mT @ solved if n < d else solved).mT
     bias = share - (weight @ mean.mT)[..., 0]
-    return Probes(weight.to(x), bias.to(x))
-
-
-@numpy_too
-def _scores(probes: Probes, features: Features) -> Tensor:
-    parts = [_one(probes, i, load) for i, load in enumerate(_matching(probes, features))]
-    return torch.stack(parts)
-
-
-@numpy_too
-def _predict(probes: Probes, features: Features) -> Tensor:
-    parts = [_one(probes, i, load).argmax(dim=1) for i, load in enumerate(_matching(probes, features))]
-    return torch.stack(parts)
-
-
-def _one(probes: Probes, i: int, load: Loader) -> Tensor:
-    return torch.addmm(probes.bias[i], load().to(probes.weight), probes.weight[i].mT)
-
-
-def _matching(probes: Probes, features: Any) -> list[Loader]:
-    loads = sources(features, "features")
-    if len(loads) != len(probes.weight):
-        raise ValueError(
-            f"there are {len(probes.weight)} probes, but features of {len(loads)} representations."
-        )
-    return loads
-
-
-def _like(first: Tensor, load: Loader) -> Tensor:
-    x = load()
-    if x.shape != first.shape:
-        raise ValueError(
-            f"features should all have the same shape, but the first have {tuple(first.shape)} and "
-            f"{load.name} has {tuple(x.shape)}. Fit layers of other widths by themselves."
-        )
-    return x
+    return Probes(weight.to(x), bias.to(x), torch.ones(len(a), dtype=torch.bool, device=x.device))
 
 
 def _labels(labels: Tensor, classes: int | None) -> tuple[Tensor, int]:

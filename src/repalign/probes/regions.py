@@ -20,7 +20,7 @@ def planes(
 
     The first axis of a plane points from the first sample to the second, the second axis is at right
     angles to it, towards the third. The grid covers the box around the three, and ``margin`` times its
-    sides beyond. One plane of 50×50 colour images of 32×32 takes 31 MB: see :func:`plane_batches`.
+    sides beyond. One plane of 50×50 color images of 32×32 takes 31 MB: see :func:`plane_batches`.
 
     >>> corners = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 2.0]])
     >>> planes(corners, torch.tensor([[0, 1, 2]]), resolution=3, margin=0.0)[0, :, :, 0]

@@ -73,10 +73,10 @@ def _code(source: str) -> str:
     """Fingerprint of the code that a page reaches, as its kernel would import it now."""
     package = on_disk()
     try:
-        roots = [*package.page(source), "repalign.runner.one", "repalign.study.style"]
-    except SyntaxError:  # the page will say what is wrong with it when it runs
-        roots = list(package.files)
-    return package.digest(roots) + digest(stylesheet())
+        found = package.digest([*package.page(source), "repalign.runner.one:start"])
+    except (SyntaxError, ValueError):  # in the page or the package: it will say so when it runs
+        found = digest(*(raw for _, raw in sorted(package.files.items())))
+    return found + digest(stylesheet())
 
 
 def unchanged(job: Job) -> bool:

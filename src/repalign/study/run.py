@@ -67,11 +67,10 @@ def note(*values: Any) -> None:
 
 def _note(dataset: Dataset) -> None:
     name = f"{dataset.name}/{dataset.split}"
-    kept = current.data.setdefault(
-        name,
+    if name not in current.data:
         # What load would find now: a later run asks again, and runs anew when the answer changes.
-        {"source": dataset.source, "samples": [], "found": found_now(name)},
-    )
+        current.data[name] = {"source": dataset.source, "samples": [], "found": found_now(name)}
+    kept = current.data[name]
     if dataset.fingerprint not in kept["samples"]:
         kept["samples"].append(dataset.fingerprint)
         if dataset.source not in kept["source"]:

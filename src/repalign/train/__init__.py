@@ -9,9 +9,12 @@
 (3.0, 'epochs')
 """
 
-from repalign.train.loop import DivergedError, History, accuracy, fit, log_epochs, predict
+from repalign.train.history import DivergedError, History, log_epochs, log_steps
+from repalign.train.labels import accuracy, predict
+from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
-from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, crop_and_flip
+from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
+from repalign.train.snapshots import Snapshot, Snapshots
 
 __all__ = [
     "LOSSES",
@@ -19,10 +22,15 @@ __all__ = [
     "SCHEDULES",
     "DivergedError",
     "History",
+    "SeesModel",
+    "Snapshot",
+    "Snapshots",
     "accuracy",
     "crop_and_flip",
     "fit",
     "fit_many",
     "log_epochs",
+    "log_steps",
     "predict",
+    "prefers_channels_last",
 ]

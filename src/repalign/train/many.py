@@ -7,14 +7,19 @@ M networks turns M small products into one batched product, with the same number
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, vmap
 
-from repalign.train.loop import DivergedError, History, _mix
-from repalign.train.recipes import LOSSES, SCHEDULES, Loss, Schedule, named
+from repalign.train.context import device_of, in_training, mixed, training
+from repalign.train.history import History, check_finite
+from repalign.train.labels import check_labels, right_rule
+from repalign.train.recipes import LOSSES, SCHEDULES, Loss, Schedule, SeesModel, named
+from repalign.train.stack import Stack
+from repalign.train.watch import Measure, Pair, Stops, Times, Watch
 
 
 def fit_many(
@@ -31,18 +36,110 @@ def fit_many(
     momentum: float = 0.9,
     weight_decay: float | Sequence[float] = 0.0,
     schedule: str | Schedule = "constant",
+    stop_loss: float | None = None,
+    stop_fit: int | None = None,
+    patience: int | None = None,
+    measure: Measure | None = None,
+    at: Collection[int] | None = None,
+    at_steps: Collection[int] | None = None,
+    test: Pair | None = None,
+    full_train: bool = False,
 ) -> list[History]:
     """Train ``models`` in place, each as :func:`fit` would with its own seed, lr and weight decay.
 
-    ``y`` is shared, (n, ...), or per model, (M, n, ...). Optimizers: sgd, momentum and adam. Layers
-    that keep statistics or draw chance (batch norm, dropout) are refused: they would not be the same.
+    ``y`` is shared, (n, ...), or per model, (M, n, ...), and so are the labels of ``test``. The other
+    options are those of :func:`fit`, for each model by itself: a model that stops keeps its weights from
+    then on, and the others go on without it; ``measure(model, epoch)`` gets each model in turn, the
+    object that was passed, and its results go to that model's history. ``seconds`` are those of all
+    models together. Optimizers: sgd, momentum and adam. Layers that keep statistics or draw at random
+    while they train (batch norm, dropout) are refused: they would not be the same.
     """
     m, n = len(models), len(x)
-    if m == 0 or len(seeds) != m:
-        raise ValueError(f"there should be one seed per model, but there are {len(seeds)} for {m} models.")
+    _check_models(models, seeds, optimizer)
+    device = device_of(models[0])
+    x, labels_of = x.to(device), _labels(y.to(device), m, n)
+    loss_of, factor = named(LOSSES, loss, "loss"), named(SCHEDULES, schedule, "schedule")
+    if isinstance(loss_of, SeesModel):
+        raise ValueError("a loss that sees the model needs one model at a time: use fit for each.")
+    batches = math.ceil(n / batch_size)
+    times = Times.of(at, at_steps, epochs, batches)
+    stops = Stops(epochs, stop_loss, stop_fit, patience)
+    tests: list[Pair | None] = [None] * m
+    if test is not None:
+        tests = [(test[0], labels) for labels in _labels(test[1], m, len(test[0]))]
+    watches = [
+        Watch(times, stops, loss_of, seeds[i], (x, labels_of[i]), full_train, tests[i], measure)
+        for i in range(m)
+    ]
+    histories = [History(batches=batches) for _ in range(m)]
+    rates, decays = _per_model(lr, m), _per_model(weight_decay, m)
+    stack = Stack(models, optimizer, rates, decays, momentum)
+    with training(models[0]), torch.no_grad():
+        output = models[0](x[:batch_size])
+    check_labels(loss_of, output, labels_of.flatten(0, 1))
+    right_of = right_rule(loss_of, output, labels_of.flatten(0, 1))
+
+    def one(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        output = functional_call(models[0], state, (inputs,))
+        return loss_of(output, labels).mean(), output.detach()
+
+    for watch, model, history in zip(watches, models, histories, strict=True):
+        watch.look(model, history, 0)
+    sizes = [min(batch_size, n - start) for start in range(0, n, batch_size)]
+    for epoch in range(epochs):
+        started, alive = time.perf_counter(), stack.alive
+        if not alive:
+            break
+        drawn = [torch.Generator().manual_seed(mixed(seeds[i], epoch)) for i in alive]
+        order = torch.stack([torch.randperm(n, generator=randomness) for randomness in drawn]).to(device)
+        each = torch.tensor(alive, device=device)[:, None]
+        losses = torch.zeros(batches, len(alive), device=device)
+        correct = torch.zeros(len(alive), device=device, dtype=torch.long)
+        with training(models[0]):
+            for step in range(batches):
+                rows = order[:, step * batch_size : (step + 1) * batch_size]
+                labels = labels_of[each, rows]
+                values, outputs = vmap(one)(stack.state, x[rows], labels)
+                scale = factor((epoch * batches + step) / (epochs * batches), epoch)
+                # The sum's gradient holds each model's own gradient: they share no weights.
+                stack.step(values.sum(), scale)
+                losses[step] = values.detach()
+                if right_of is not None:
+                    right = right_of(outputs.flatten(0, 1), labels.flatten(0, 1))
+                    correct += right.view(len(alive), -1).sum(dim=1)
+                done = epoch * batches + step + 1
+                if done in times.steps and step + 1 < batches:
+                    stack.write(models)
+                    for i, value in zip(alive, values.tolist(), strict=True):
+                        check_finite(value, done - 1, batches, f"This is model {i} of seed {seeds[i]}")
+                        watches[i].look(models[i], histories[i], done)
+        seconds = time.perf_counter() - started
+        for i, of_batches, count in zip(alive, losses.T.tolist(), correct.tolist(), strict=True):
+            who = f"This is model {i} of seed {seeds[i]}"
+            histories[i].add_epoch(of_batches, sizes, rates[i] * scale, seconds, who)
+            if right_of is not None:
+                histories[i].accuracy.append(count / n)
+        stack.write(models)
+        for i in alive:
+            watches[i].end_epoch(models[i], histories[i])
+        stack.keep([i for i in alive if not histories[i].stopped])
+    return histories
+
+
+def _check_models(models: Sequence[nn.Module], seeds: Sequence[int], optimizer: str) -> None:
+    if len(models) == 0 or len(seeds) != len(models):
+        raise ValueError(
+            f"there should be one seed per model, but there are {len(seeds)} for {len(models)} models."
+        )
     if any(str(model) != str(models[0]) for model in models):
         raise ValueError("the models should have one architecture, but differ: train the groups one by one.")
-    for name, part in models[0].named_modules():
+    frozen = [[name for name, p in model.named_parameters() if not p.requires_grad] for model in models]
+    if any(names != frozen[0] for names in frozen):
+        raise ValueError("the same parameters should be frozen in all models, but some differ: use fit.")
+    if any(in_training(model) != in_training(models[0]) for model in models):
+        raise ValueError("the same parts of all models should be in eval mode, but some differ: use fit.")
+    for name in in_training(models[0]):
+        part = models[0].get_submodule(name)
         draws = isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0
         if draws or isinstance(part, nn.modules.batchnorm._NormBase):
             raise ValueError(
@@ -50,87 +147,21 @@ def fit_many(
             )
     if optimizer not in ("sgd", "momentum", "adam"):
         raise ValueError(f"unknown optimizer {optimizer!r}: choose sgd, momentum or adam, or use fit.")
-    device = next(models[0].parameters()).device
-    x, y = x.to(device), y.to(device)
-    own_labels = y.ndim > 1 and len(y) == m and y.shape[1] == n
-    loss_of, factor = named(LOSSES, loss, "loss"), named(SCHEDULES, schedule, "schedule")
-    parameters, buffers = stack_module_state(list(models))
-    template = models[0]
-    names = list(parameters)
-    weights = [parameters[name].detach().clone().requires_grad_() for name in names]
-    rates, decays = (_per_model(v, m, device) for v in (lr, weight_decay))
-
-    def one(weights: list[Tensor], buffers: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
-        output = functional_call(template, (dict(zip(names, weights, strict=True)), buffers), (inputs,))
-        return loss_of(output, labels).mean()
-
-    batches = math.ceil(n / batch_size)
-    first = [torch.zeros_like(w) for w in weights]
-    second = [torch.zeros_like(w) for w in weights]
-    histories = [History(stopped="epochs") for _ in range(m)]
-    each = torch.arange(m, device=device)[:, None]
-    taken = 0
-    for epoch in range(epochs):
-        chances = [torch.Generator().manual_seed(_mix(seed, epoch)) for seed in seeds]
-        order = torch.stack([torch.randperm(n, generator=chance) for chance in chances]).to(device)
-        losses = torch.zeros(batches, m, device=device)
-        for step in range(batches):
-            rows = order[:, step * batch_size : (step + 1) * batch_size]
-            labels = y[each, rows] if own_labels else y[rows]
-            values = vmap(one)(weights, buffers, x[rows], labels)
-            # The sum's gradient holds each model's own gradient: they share no weights.
-            gradients = torch.autograd.grad(values.sum(), weights)
-            taken += 1
-            scale = factor((epoch * batches + step) / (epochs * batches), epoch)
-            with torch.no_grad():
-                _update(optimizer, weights, gradients, first, second, rates * scale, decays, momentum, taken)
-            losses[step] = values.detach()
-        for i, history in enumerate(histories):
-            mean = losses[:, i].mean().item()
-            if not math.isfinite(mean):
-                raise DivergedError(
-                    f"the loss of model {i} (seed {seeds[i]}) became {mean} in epoch {epoch + 1}."
-                )
-            history.loss.append(mean)
-            history.lr.append(float(rates[i]) * scale)
-    with torch.no_grad():
-        for i, model in enumerate(models):
-            for name, parameter in model.named_parameters():
-                parameter.copy_(weights[names.index(name)][i])
-            model.eval()
-    return histories
 
 
-def _per_model(value: float | Sequence[float], m: int, device: torch.device) -> Tensor:
-    values = torch.as_tensor(value, dtype=torch.float64).to(device)
+def _labels(y: Tensor, m: int, n: int) -> Tensor:
+    """Labels of each model, (M, n, ...): those given, or the same for all."""
+    own, shared = y.ndim > 1 and y.shape[:2] == (m, n), len(y) == n
+    if own == shared:
+        raise ValueError(
+            f"labels should be of shape (n, ...) or (models, n, ...), with {n} samples and {m} models, but "
+            f"have shape {tuple(y.shape)}{', which could be either' if own else ''}."
+        )
+    return y if own else y.expand(m, *y.shape)
+
+
+def _per_model(value: float | Sequence[float], m: int) -> list[float]:
+    values = torch.as_tensor(value, dtype=torch.float64)
     if values.ndim and len(values) != m:
         raise ValueError(f"there should be one value per model, but there are {len(values)} for {m} models.")
-    return values.expand(m).to(torch.get_default_dtype())
-
-
-def _update(
-    optimizer: str,
-    weights: list[Tensor],
-    gradients: Sequence[Tensor],
-    first: list[Tensor],
-    second: list[Tensor],
-    lr: Tensor,
-    decay: Tensor,
-    momentum: float,
-    taken: int,
-) -> None:
-    """One step of all models: torch.optim's formulas, with a learning rate per model."""
-    for w, g, mean, square in zip(weights, gradients, first, second, strict=True):
-        shape = (-1, *[1] * (w.ndim - 1))
-        rate, shrink = lr.to(w).view(shape), decay.to(w).view(shape)
-        g = torch.addcmul(g, w, shrink)
-        if optimizer == "sgd":
-            w.addcmul_(g, rate, value=-1)
-        elif optimizer == "momentum":
-            mean.mul_(momentum).add_(g)
-            w.addcmul_(mean, rate, value=-1)
-        else:
-            mean.lerp_(g, 0.1)
-            square.mul_(0.999).addcmul_(g, g, value=0.001)
-            root = (square.sqrt() / math.sqrt(1 - 0.999**taken)).add_(1e-8)
-            w.addcdiv_(mean * rate, root, value=-1 / (1 - 0.9**taken))
+    return values.expand(m).tolist()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 V = TypeVar("V")
@@ -18,21 +19,61 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
 def squared(output: Tensor, y: Tensor) -> Tensor:
-    """Squared error of each sample, summed over outputs."""
+    """Squared error of each sample, summed over outputs; class numbers count as one-hot."""
+    if by_class(output, y):
+        y = y[:, None] == torch.arange(output.shape[1], device=y.device)
+    if len(y) != len(output) or y.numel() != output.numel():
+        raise ValueError(
+            f"squared loss needs a target for each of the model's outputs {_per_sample(output)}, or class "
+            f"numbers, but the labels are {y.dtype} {_per_sample(y)}."
+        )
+    if not y.is_floating_point():
+        y = y.to(torch.promote_types(output.dtype, torch.float32))
     return (output.reshape(len(y), -1) - y.reshape(len(y), -1)).square().sum(dim=1)
 
 
 def logistic(output: Tensor, y: Tensor) -> Tensor:
     """log(1 + exp(−f·y)) / log 2 of each sample, with labels ±1 (Imani §2)."""
-    return functional.softplus(-output.reshape(len(y)) * y) / math.log(2)
+    if output.numel() != len(y) or y.numel() != len(y):
+        raise ValueError(
+            f"logistic loss needs one output and one label ±1 per sample, but there are outputs "
+            f"{_per_sample(output)} and labels {_per_sample(y)}. For several outputs take cross_entropy."
+        )
+    return functional.softplus(-output.reshape(len(y)) * y.reshape(len(y))) / math.log(2)
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each sample, with class indices as labels."""
-    return functional.cross_entropy(output, y, reduction="none")
+    """Cross-entropy of each sample, with class numbers or probabilities of classes as labels."""
+    numbers = not y.is_floating_point() and y.shape == (*output.shape[:1], *output.shape[2:])
+    if output.ndim < 2 or output.shape[1] < 2 or not (numbers or y.shape == output.shape):
+        raise ValueError(
+            f"cross_entropy needs an output for each class, and class numbers (integers) as labels or a "
+            f"probability for each class, but there are outputs {_per_sample(output)} and {y.dtype} labels "
+            f"{_per_sample(y)}."
+        )
+    return functional.cross_entropy(output, y.long() if numbers else y, reduction="none")
 
 
 LOSSES: dict[str, Loss] = {"squared": squared, "logistic": logistic, "cross_entropy": cross_entropy}
+
+
+@dataclass(frozen=True)
+class SeesModel:
+    """A loss that needs more than the outputs: ``SeesModel(f)`` is called as ``f(model, x, y)``.
+
+    ``f`` returns a value per sample, or their mean. It runs the model itself: once, twice, or in part.
+    """
+
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+def by_class(output: Tensor, y: Tensor) -> bool:
+    """Are these class numbers beside an output for each class?"""
+    return output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1 and not y.is_floating_point()
+
+
+def _per_sample(value: Tensor) -> str:
+    return f"of shape (n{''.join(f', {side}' for side in value.shape[1:])})"
 
 
 def _fused(parameters: Sequence[Tensor]) -> bool:

@@ -1,0 +1,165 @@
+"""What a model is called with, batch by batch: a tensor, several, named ones, or a loader that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Batch(NamedTuple):
+    """The arguments of one call of a model, and how many samples they hold."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    rows: int
+
+    def take(self, rows: slice | list[int]) -> Batch:
+        """The same arguments for some of the samples."""
+
+        def some(leaf: Any) -> Any:
+            return leaf[rows] if _has_rows(leaf) else leaf
+
+        return _batch(_map(self.args, some), _map(self.kwargs, some))
+
+    def call(self, model: nn.Module, start: int = 0) -> Any:
+        """The model's output, computed where its parameters are; floats come in its precision.
+
+        ``start`` is the place of the first row in all of x, for messages.
+        """
+        like = next((t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()), None)
+
+        def ready(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                leaf = torch.from_numpy(np.array(leaf))
+            if not isinstance(leaf, Tensor) or like is None:
+                return leaf
+            return leaf.to(like.device, like.dtype if leaf.is_floating_point() else leaf.dtype)
+
+        args, kwargs = _map(self.args, ready), _map(self.kwargs, ready)
+        tensors = leaves((args, kwargs))
+        # Attention masks may hold −∞: only an input that comes alone must be finite.
+        alone = len(tensors) == 1
+        for tensor in tensors:
+            if tensor.is_floating_point() and bool((~tensor.isfinite() if alone else tensor.isnan()).any()):
+                what = "NaN or infinity" if alone else "NaN"
+                raise ValueError(f"x should be finite, but has {what} in rows from {start} on.")
+        try:
+            return model(*args, **kwargs)
+        except Exception as error:
+            whole = [str(t.dtype) for t in tensors if not t.is_floating_point() and not t.is_complex()]
+            if whole:
+                error.add_note(
+                    f"x holds {', '.join(whole)}, and integers stay integers: pass x.float() if the model "
+                    "wants numbers, not indices."
+                )
+            raise
+
+
+class Batches:
+    """All of ``x`` in batches, read once; ``n`` is the number of samples where it is known beforehand."""
+
+    def __init__(self, x: Any, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size should be at least 1, but is {batch_size}.")
+        self.n: int | None = None
+        whole = None
+        if isinstance(x, (Tensor, np.ndarray)):
+            # Whole numbers may come as (n,), one index each; other numbers in a row are one sample.
+            whole_numbers = "int" in str(x.dtype)
+            if x.ndim < (1 if whole_numbers else 2) or len(x) == 0:
+                raise ValueError(
+                    f"x should have shape (n, ...) with at least one row, but has {tuple(x.shape)}."
+                )
+            whole = _batch((x,), {})
+        elif isinstance(x, Mapping):
+            whole = _batch((), dict(x))
+        elif isinstance(x, tuple):
+            whole = _batch(x, {})
+        elif not isinstance(x, Iterable):
+            raise TypeError(
+                "x should be a tensor, a tuple (for model(*x)), a dict (for model(**x)) or an iterable of "
+                f"batches, but is {type(x).__name__}. A set of samples goes into a DataLoader first."
+            )
+        if whole is None:
+            batches = (_of_loader(item) for item in x)
+        else:
+            self.n = whole.rows
+            batches = (whole.take(slice(i, i + batch_size)) for i in range(0, whole.rows, batch_size))
+        first = next(batches, None)
+        if first is None:
+            raise ValueError("x should hold at least one batch, but is empty.")
+        self.first = first
+        self._all = chain([first], batches)
+        self.numpy = any(isinstance(leaf, np.ndarray) for leaf in _flat((first.args, first.kwargs)))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._all
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """Every tensor of nested tuples, lists, dicts and objects with fields, in their order."""
+    return [leaf for leaf in _flat(tree) if isinstance(leaf, Tensor) and not leaf.is_nested]
+
+
+def _flat(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _flat(value)
+    elif isinstance(tree, (tuple, list)):
+        for value in tree:
+            yield from _flat(value)
+    elif hasattr(tree, "__dataclass_fields__"):
+        for name in tree.__dataclass_fields__:
+            yield from _flat(getattr(tree, name))
+    else:
+        yield tree
+
+
+def _map(tree: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _map(value, change) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(value, change) for value in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_map(value, change) for value in tree)
+    return change(tree)
+
+
+def _has_rows(leaf: Any) -> bool:
+    return isinstance(leaf, (Tensor, np.ndarray)) and leaf.ndim > 0
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Batch:
+    rows = {len(leaf) for leaf in _flat((args, kwargs)) if _has_rows(leaf)}
+    if len(rows) != 1 or 0 in rows:
+        got = " and ".join(str(n) for n in sorted(rows)) or "none"
+        raise ValueError(
+            f"every tensor of x should have a row per sample, the same number of rows, but they have {got}. "
+            "What is the same for all samples belongs into the model: wrap it in a module."
+        )
+    return Batch(args, kwargs, rows.pop())
+
+
+def _of_loader(item: Any) -> Batch:
+    """The input of a batch from a loader: the batch itself, or the first of (input, labels)."""
+    if isinstance(item, (tuple, list)):
+        if len(item) not in (1, 2):
+            raise ValueError(
+                f"a batch should be an input or a pair (input, labels), but is {len(item)} things. Several "
+                "inputs come as ((a, b), labels), for model(a, b), or as a dict, for model(**batch)."
+            )
+        item = item[0]
+    if isinstance(item, Mapping):
+        return _batch((), dict(item))
+    if isinstance(item, (tuple, list)):
+        return _batch(tuple(item), {})
+    if not isinstance(item, (Tensor, np.ndarray)):
+        raise TypeError(
+            f"a batch should be a tensor, a pair (input, labels) or a dict, but is {type(item).__name__}."
+        )
+    return _batch((item,), {})
