@@ -125,8 +125,8 @@ def test_open_run_and_save_a_page(browser, lab, project):
     page.locator(".jp-NotebookPanel .jp-Cell").nth(5).wait_for()
     assert page.locator(".jp-NotebookPanel .jp-MarkdownOutput h1").inner_text().startswith("A toy page")
 
-    # A kernel that is not there yet would make JupyterLab ask which one to take.
-    page.locator('.jp-NotebookPanel .jp-Notebook-ExecutionIndicator[data-status="idle"]').wait_for()
+    # While the kernel is not there yet, JupyterLab passes over the cells without running them.
+    page.locator("#jp-main-statusbar", has_text="Python 3 (ipykernel) | Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.locator(".jp-NotebookPanel .ra-stamp").wait_for()
