@@ -8,7 +8,10 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from command import ROOT, repalign
-from repalign.machine import cores
+from repalign.machine import cores, onednn
+
+# Before anything computes, here and in the processes that tests start.
+onednn.prepare()
 
 # One process for each core: more threads than that would only wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -144,6 +144,9 @@ def measure_tangent():
     tangent.hessian_vector(model, x, w, normal(size)), tangent.hessian_top(model, x, w, 2)
     tangent.hessian_vector(model, x, w, {name: p.detach() for name, p in model.named_parameters()})
     tangent.layer_energy(model, normal(size)), tangent.layer_energy(model, normal(4, size))
+    tangent.label_alignment(model, x, y, create_graph=True)
+    tangent.push(model, x, tangent.pull(model, x, w))
+    tangent.push(model, x, {name: p.detach() for name, p in model.named_parameters()})
 
 
 def check_fields(result):

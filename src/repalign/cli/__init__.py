@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from repalign.machine import cores
+from repalign.machine import cores, onednn
 from repalign.runner import pages as pages_
 from repalign.runner import records
 from repalign.runner.pages import UserError
@@ -252,6 +252,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 def main() -> NoReturn:
     """Run the command; what the user can fix is one line, not a traceback."""
+    onednn.prepare()  # for all that it computes, and for every process that it starts
     try:
         app()
     except UserError as error:

@@ -1,1 +1,1 @@
-"""What differs from machine to machine: devices, seeds, and a torchvision that imports beside this torch."""
+"""What differs from machine to machine: devices, seeds, memory, and libraries that need help on some."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import write_json
+from repalign.machine import memory
 from repalign.runner.execute import commit
 from repalign.runner.pages import UserError
 from repalign.study import style
@@ -43,7 +45,9 @@ def run(root: Path, names: list[str]) -> Path:
         print(f"== {script.stem}", flush=True)
         with tempfile.TemporaryDirectory() as directory:
             target = Path(directory) / "report.json"
-            done = subprocess.run([sys.executable, str(script), str(target)], cwd=root, check=False)
+            environment = {**memory.environment(), **os.environ}
+            command = [sys.executable, str(script), str(target)]
+            done = subprocess.run(command, cwd=root, env=environment, check=False)
             if done.returncode or not target.is_file():
                 raise UserError(f"{script.name} failed; the numbers of the others are kept in {place}.")
             report = json.loads(target.read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import write_json
+from repalign.machine import memory, onednn
 from repalign.machine.cores import VARIABLE, Cores
 
 NOTEBOOK = "page.ipynb"
@@ -37,6 +38,8 @@ def start(
         # Several pages at once would otherwise fight for the cores, and so would their sweeps.
         "OMP_NUM_THREADS": str(threads),
         **({VARIABLE: str(shared)} if shared else {"REPALIGN_JOBS": str(threads)}),
+        **memory.environment(),
+        **onednn.environment(),
         **os.environ,
         "REPALIGN_OUT": str(scratch / RESULTS),
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere

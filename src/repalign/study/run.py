@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from repalign._code import library_version
 from repalign._files import digest, write_json
+from repalign.machine import onednn
 from repalign.study import style
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ current = Run()
 def begin(page: str) -> None:
     """Start the page called ``page`` ("paper/NN_topic"): a fresh run, and the book's plot style."""
     global current
+    onednn.prepare()  # in JupyterLab this is the first that a page does
     current = Run(page=page)
     style.use()
     style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})

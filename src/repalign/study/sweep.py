@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
-from repalign.machine import cores
+from repalign.machine import cores, onednn
 from repalign.study import run, send, store, workers
 
 _Cell = tuple[
@@ -68,6 +68,7 @@ def sweep(
     ``retries`` times with growing pauses. A cell that raises does not stop the others; at the end a
     :class:`SweepError` names every one that failed with its configuration.
     """
+    onednn.prepare()  # the workers inherit it
     shown, configs = configs, [{**config, **common} for config in configs]
     keys = store.keys(fn, configs, data)
     todo = list({key: i for i, key in enumerate(keys) if not store.has(fn, key)}.values())
@@ -128,6 +129,7 @@ def _label(value: Any) -> Any:
 
 
 def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: Any) -> _Cell:
+    onednn.prepare()  # on a cluster, each machine for itself
     try:
         return index, "", fn(**config) if data is None else fn(data, **config)
     except Exception:

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import BaseFileLock
 
-from repalign.machine import cores
+from repalign.machine import cores, memory
 
 _ONE_THREAD = dict.fromkeys(
     (
@@ -165,7 +165,7 @@ def _ready_worker() -> Any:
             continue
     # An executor of its own: a worker that dies takes no other along.
     worker = ProcessPoolExecutor(
-        max_workers=1, timeout=300, env=_ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),)
+        max_workers=1, timeout=300, env=_ONE_THREAD, initializer=_begin, initargs=(os.getpid(),)
     )
     worker.submit(_warm_up).result()
     return worker
@@ -175,8 +175,9 @@ def _warm_up() -> None:
     import torch  # noqa: F401
 
 
-def _end_with(parent: int) -> None:
+def _begin(parent: int) -> None:
     """In a worker: end as soon as the process that asked for the work is gone, also in mid-task."""
+    memory.keep()
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -15,6 +15,7 @@ True
 ['0', '2']
 """
 
+from repalign.tangent.directions import pull, push
 from repalign.tangent.fisher import fisher_correlation, fisher_spectrum
 from repalign.tangent.gram import ForwardBackward, forward_backward, layer_kernels, ntk
 from repalign.tangent.hessian import HessianTop, hessian_top, hessian_vector, layer_energy
@@ -34,4 +35,6 @@ __all__ = [
     "layer_energy",
     "layer_kernels",
     "ntk",
+    "pull",
+    "push",
 ]

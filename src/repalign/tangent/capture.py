@@ -18,17 +18,25 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from repalign._arrays import check
 from repalign.tangent.factors import Factor, Rows, factor
-from repalign.tangent.recorder import Call, Key, Recorder, refuse_training
+from repalign.tangent.model import Output, as_outputs
+from repalign.tangent.recorder import Call, Key, Recorder
+from repalign.tangent.uses import Use
 
 
 class Part(NamedTuple):
-    """A parameter with a fast path, whether its two sides stay apart, and the bias the same calls add."""
+    """A parameter with a fast path, the form of its gradients, and the bias the same calls add."""
 
     key: Key
-    apart: bool
+    way: str
     bias: Key | None
+    use: Use  # the first
+    only: bool  # whether it is the only one
+
+    @property
+    def ones(self) -> bool:
+        """Whether the bias is part of the same factor."""
+        return self.bias is not None and self.way in ("positions", "columns")
 
 
 class Batch(NamedTuple):
@@ -48,8 +56,11 @@ class Watched:
     parameters: dict[str, Tensor]
     layers: dict[str, list[str]]
     trace: bool
+    output: Output = None
+    graph: bool = False
     outputs: int = 0
     axes: list[int | None] = field(default_factory=list)  # where the samples are, by recorded call
+    shared: set[int] = field(default_factory=set)  # lookups whose indices are the same for all samples
     parts: dict[str, list[Part]] = field(default_factory=dict)
     explicit: dict[str, list[str]] = field(default_factory=dict)
     batches: list[tuple[slice, slice]] = field(default_factory=list)
@@ -83,20 +94,29 @@ class Watched:
         return made
 
     def pairs(self) -> Iterator[tuple[Batch, Batch]]:
-        """Every unordered pair of batches; for the trace, only those of the same outputs."""
-        for i, (_, outputs) in enumerate(self.batches):
-            first = self.batch(i)
+        """Every unordered pair of batches; for the trace, only those of the same outputs.
+
+        The last of one round is the first of the next, so that it need not be made again.
+        """
+        left = list(range(len(self.batches)))
+        last: tuple[int, Batch] | None = None
+        while left:
+            i = last[0] if last else left[0]
+            first = last[1] if last else self.batch(i)
+            last = None
+            left.remove(i)
             yield first, first
-            for j in range(i + 1, len(self.batches)):
-                if not self.trace or self.batches[j][1] == outputs:
-                    yield first, self.batch(j)
+            for j in left:
+                if not self.trace or self.batches[j][1] == self.batches[i][1]:
+                    last = j, self.batch(j)
+                    yield first, last[1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Recorder]:
-        recorder = Recorder(self.parameters)
+        recorder = Recorder(self.parameters, self.graph)
         # Attention in its plain form is the one whose backward pass can be batched.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
             out = functional_call(self.model, self.parameters, (x,))
-        return as_outputs(out, len(x)), recorder
+        return as_outputs(out, len(x), self.output), recorder
 
     def _capture(self, samples: slice, outputs: slice) -> Batch:
         x = self.x[samples]
@@ -108,18 +128,20 @@ class Watched:
                 f"{len(self.axes)} for two. Its path should not depend on the samples."
             )
         keys = [key for p in self.every_part() for key in (p.key, p.bias) if key]
-        calls = {key: self.reached(recorder.calls[key]) for key in keys}
+        calls = {key: self.reached(recorder.reading(key, self.shared)) for key in keys}
         needed = sorted({call.edge for uses in calls.values() for call in uses})
         unit = torch.eye(self.outputs, dtype=f.dtype, device=f.device)[outputs]
         cotangents = unit[:, None].expand(-1, n, -1)
-        grads = dict(zip(needed, backward(f, [recorder.edges[e] for e in needed], cotangents), strict=True))
+        edges = [recorder.edges[e] for e in needed]
+        grads = dict(zip(needed, backward(f, edges, cotangents, self.graph), strict=True))
         waiting = Counter(call.edge for uses in calls.values() for call in uses)
 
-        def made(key: Key, apart: bool = False, ones: bool = False) -> Factor:
+        def made(key: Key, way: str = "rows", ones: bool = False) -> Factor:
             uses = calls[key]
             axes = [self.axes[c.edge] or 0 for c in uses]
             at = [grads[c.edge] for c in uses]
-            return factor([c.use for c in uses], at, axes, n, apart=apart, ones=ones)
+            with torch.set_grad_enabled(self.graph):
+                return factor([c.use for c in uses], at, axes, n, way=way, ones=ones)
 
         def release(key: Key) -> None:
             for call in calls[key]:
@@ -131,9 +153,9 @@ class Watched:
         for layer, parts in self.parts.items():
             layers[layer] = []
             for part in parts:
-                layers[layer].append(made(part.key, part.apart, ones=part.bias is not None))
+                layers[layer].append(made(part.key, part.way, part.ones))
                 release(part.key)
-                if part.bias and not part.apart:
+                if part.bias and not part.ones:
                     layers[layer].append(made(part.bias))
                 if part.bias:
                     release(part.bias)
@@ -153,11 +175,13 @@ class Watched:
 
     def _jacobian(self, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
         """Jacobian rows of the named parameters, (n, k, size), one sample at a time under vmap."""
+        if self.graph:
+            return self._differentiable_jacobian(names, x, outputs)
         rest = {k: p.detach() for k, p in self.parameters.items() if k not in names}
 
         def f(chosen: dict[str, Tensor], sample: Tensor) -> Tensor:
             out = functional_call(self.model, rest | chosen, (sample[None],))
-            return as_outputs(out, 1)[0, outputs]
+            return as_outputs(out, 1, self.output)[0, outputs]
 
         chosen = {name: self.parameters[name].detach() for name in names}
         with sdpa_kernel(SDPBackend.MATH), quiet():
@@ -168,6 +192,15 @@ class Watched:
                 rows = {name: torch.stack([r[name] for r in each]) for name in names}
         return {name: row.detach().flatten(2) for name, row in rows.items()}
 
+    def _differentiable_jacobian(self, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
+        """The same, one backward pass each: what jacrev returns is not always differentiated rightly."""
+        chosen = [self.parameters[name] for name in names]
+        f, _ = self.run(x)
+        options: dict[str, Any] = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
+        each = [torch.autograd.grad(one, chosen, **options) for one in f[:, outputs].flatten()]
+        stacked = (torch.stack(rows) for rows in zip(*each, strict=True))
+        return {name: r.reshape(len(x), -1, r[0].numel()) for name, r in zip(names, stacked, strict=True)}
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -177,11 +210,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def backward(f: Tensor, edges: Sequence[Any], cotangents: Tensor) -> list[Any]:
+def backward(f: Tensor, edges: Sequence[Any], cotangents: Tensor, graph: bool = False) -> list[Any]:
     """Gradients at the edges for each of the cotangents, stacked first; None where there is none."""
     if not edges:
         return []
-    options: dict[str, Any] = {"allow_unused": True, "materialize_grads": False}
+    options: dict[str, Any] = {"allow_unused": True, "materialize_grads": False, "create_graph": graph}
     try:
         with quiet():
             grads = torch.autograd.grad(
@@ -191,31 +224,3 @@ def backward(f: Tensor, edges: Sequence[Any], cotangents: Tensor) -> list[Any]:
         each = [torch.autograd.grad(f, edges, c, retain_graph=True, **options) for c in cotangents]
         return [None if g[0] is None else torch.stack(g) for g in zip(*each, strict=True)]
     return list(grads)
-
-
-def as_outputs(out: Any, n: int) -> Tensor:
-    """What the model returned, as (n, o)."""
-    if isinstance(out, Tensor) and out.shape == (n,):
-        return out[:, None]
-    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != n:
-        came = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise ValueError(
-            f"the model should return one row of outputs per sample, ({n}, o), but returned {came}. "
-            "Wrap it in a module that picks or flattens what should be differentiated."
-        )
-    return out
-
-
-def as_input(model: nn.Module, x: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """The input on the model's device and in its precision, and the parameters, detached."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model should be a torch.nn.Module, but is a {type(model).__name__}.")
-    refuse_training(model)
-    parameters = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-    if not parameters:
-        raise ValueError("the model has no parameters, so it has no tangent kernel.")
-    like = next(iter(parameters.values()))
-    integers = isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
-    if integers and x.ndim and len(x):
-        return x.to(like.device), parameters
-    return check(x, "x", "n *d").to(like.device, like.dtype).detach(), parameters

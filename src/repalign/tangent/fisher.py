@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from repalign._arrays import numpy_too
-from repalign.tangent.capture import Watched, as_outputs
+from repalign.tangent.capture import Watched
 from repalign.tangent.gram import assemble
 from repalign.tangent.labels import as_targets, centered
+from repalign.tangent.model import Output, as_outputs
 from repalign.tangent.plan import watch
-from repalign.tangent.products import inner, pull, push, top_eigenpairs
+from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs
 
 LOSSES = ("cross_entropy", "mse")
 
@@ -29,6 +31,7 @@ def fisher_spectrum(
     layers: Sequence[str] | None = None,
     bias: str = "with",
     batch_size: int | None = None,
+    output: Output = None,
 ) -> dict[str, Float[Tensor, " k"]]:
     """Eigenvalues of I_l = Ψ_l S Ψ_lᵀ, largest first, S the loss's second derivative in the outputs (G.3).
 
@@ -42,7 +45,7 @@ def fisher_spectrum(
     >>> fisher_spectrum(model, torch.eye(2) * 2, loss="mse")
     {'model': tensor([4., 4.])}
     """
-    watched = watch(model, x, layers=layers, bias=bias, batch_size=batch_size)
+    watched = watch(model, x, layers=layers, bias=bias, batch_size=batch_size, output=output)
     root = _root(watched, loss)
     n, o = watched.n, watched.outputs
     if k is not None and not 1 <= k <= n * o:
@@ -67,6 +70,7 @@ def fisher_correlation(
     layers: Sequence[str] | None = None,
     bias: str = "with",
     batch_size: int | None = None,
+    output: Output = None,
 ) -> dict[str, Float[Tensor, ""]]:
     """Σᵢ (λᵢ/λ₁) ⟨μᵢ, Ỹ⟩² over the eigenpairs of S^½ Ψ_lᵀ Ψ_l S^½ (Lou et al., appendix G.5).
 
@@ -78,20 +82,24 @@ def fisher_correlation(
     >>> fisher_correlation(model, x, y, loss="mse")      # (4 · ½ + 1 · ½) / 4
     {'model': tensor(0.6250)}
     """
-    watched = watch(model, x, layers=layers, bias=bias, batch_size=batch_size)
+    watched = watch(model, x, layers=layers, bias=bias, batch_size=batch_size, output=output)
     root = _root(watched, loss)
     targets = centered(as_targets(y, watched.n, watched.outputs).double().to(watched.like.device), "entries")
     if not targets.any():
         raise ValueError("the labels should differ from each other: centered they are all 0.")
     weighted = (root @ targets[:, :, None] / targets.norm()).to(watched.like)
-    pulled = pull(watched, weighted)
     found = {}
-    for layer, u in pulled.items():
+    for layer, u in pulled(watched, weighted).items():
         top = _top(watched, layer, root, 1)[0]
-        if not top > 0:
-            raise ValueError(f"the Fisher information of {layer} is 0, so it has no direction to correlate.")
-        found[layer] = (inner(u, u).sum() / top).to(watched.like)
-    return found
+        found[layer] = inner(u, u).sum() / top if top > 0 else top.new_tensor(torch.nan)
+    dead = [layer for layer, value in found.items() if value.isnan()]
+    if dead:
+        warnings.warn(
+            f"the Fisher information of {', '.join(dead)} is 0, so there is no direction to correlate, and "
+            "NaN is given. Is the layer dead, or unused?",
+            stacklevel=3,
+        )
+    return {layer: value.to(watched.like) for layer, value in found.items()}
 
 
 def _root(watched: Watched, loss: str) -> Float[Tensor, "n o o"]:
@@ -109,15 +117,17 @@ def _root(watched: Watched, loss: str) -> Float[Tensor, "n o o"]:
 
 @torch.no_grad()
 def _outputs(watched: Watched, x: Tensor) -> Tensor:
-    return as_outputs(functional_call(watched.model, watched.parameters, (x,)), len(x))
+    return as_outputs(functional_call(watched.model, watched.parameters, (x,)), len(x), watched.output)
 
 
 def _top(watched: Watched, layer: str, root: Tensor, k: int) -> Tensor:
     n, o = watched.n, watched.outputs
+    if not watched.parts[layer] and not watched.explicit[layer]:
+        return root.new_zeros(k)  # a layer that is not used
 
     def multiply(v: Tensor) -> Tensor:
         weighted = root @ v.double().reshape(n, o, -1)
-        pushed = push(watched, pull(watched, weighted.to(watched.like), [layer]))[layer]
-        return (root @ pushed.double()).flatten(0, 1)
+        found = pushed(watched, pulled(watched, weighted.to(watched.like), [layer]))[layer]
+        return (root @ found.double()).flatten(0, 1)
 
     return top_eigenpairs(multiply, n * o, k, watched.like).values.clamp(min=0)

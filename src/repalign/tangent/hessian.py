@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign._arrays import check, numpy_too
-from repalign.tangent.capture import as_input, as_outputs
+from repalign.tangent.model import Output, as_input, as_outputs, unwrapped
 from repalign.tangent.plan import grouped
 from repalign.tangent.products import top_eigenpairs
 
@@ -38,6 +38,7 @@ def hessian_vector(
     v: Float[Tensor, " p"] | Mapping[str, Tensor],
     *,
     batch_size: int | None = None,
+    output: Output = None,
 ) -> Float[Tensor, " p"] | dict[str, Tensor]:
     """H_w v with H_w = Σ over samples and outputs of w[i, k] ∂²fₖ(xᵢ)/∂θ² (Lou et al., theorem A).
 
@@ -49,7 +50,7 @@ def hessian_vector(
     >>> hessian_vector(model, torch.tensor([[3.0]]), torch.tensor([[1.0]]), torch.tensor([1.0, 0.0]))
     tensor([0., 3.])
     """
-    multiply, parameters = _multiplier(model, x, w, batch_size)
+    multiply, parameters = _multiplier(model, x, w, batch_size, output)
     if isinstance(v, Mapping):
         missing = parameters.keys() ^ v.keys()
         if missing:
@@ -68,6 +69,7 @@ def hessian_top(
     k: int = 10,
     *,
     batch_size: int | None = None,
+    output: Output = None,
 ) -> HessianTop:
     """The k eigenpairs of H_w of largest magnitude, and their energy in every layer (Lou et al., fig. 5).
 
@@ -78,7 +80,7 @@ def hessian_top(
     >>> top.values.abs(), top.energy["0"]
     (tensor([3., 3.]), tensor([0.5000, 0.5000]))
     """
-    multiply, parameters = _multiplier(model, x, w, batch_size)
+    multiply, parameters = _multiplier(model, x, w, batch_size, output)
     size = sum(p.numel() for p in parameters.values())
     if not 1 <= k <= size:
         raise ValueError(f"k should be from 1 to the {size} parameters of the model, but is {k}.")
@@ -100,7 +102,7 @@ def layer_energy(
     >>> layer_energy(model, torch.tensor([3.0, 4.0]))
     {'0': tensor(0.3600), '1': tensor(0.6400)}
     """
-    parameters = dict(model.named_parameters())
+    parameters = dict(unwrapped(model).named_parameters())
     size = sum(p.numel() for p in parameters.values())
     if vectors.shape[-1] != size:
         raise ValueError(
@@ -117,9 +119,10 @@ def sum_of(parts: list[Tensor]) -> Tensor:
 
 
 def _multiplier(
-    model: nn.Module, x: Any, w: Any, batch_size: int | None
+    model: nn.Module, x: Any, w: Any, batch_size: int | None, output: Output
 ) -> tuple[Callable[[Tensor], Tensor], dict[str, Tensor]]:
     """The function v → H_w v, and the parameters it is about."""
+    model = unwrapped(model)
     x, parameters = as_input(model, x)
     like = next(iter(parameters.values()))
     n, step = len(x), batch_size or len(x)
@@ -133,7 +136,7 @@ def _multiplier(
     def gradients(part: slice) -> tuple[Tensor, ...]:
         # Attention in its plain form is the one that can be differentiated twice.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            f = as_outputs(functional_call(model, parameters, (x[part],)), len(x[part]))
+            f = as_outputs(functional_call(model, parameters, (x[part],)), len(x[part]), output)
             if f.shape[1] != w.shape[1]:
                 raise ValueError(f"w should have shape {(n, f.shape[1])}, but has shape {tuple(w.shape)}.")
             return torch.autograd.grad(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from repalign._arrays import check, numpy_too
 from repalign.tangent.capture import Watched
-from repalign.tangent.gram import Tile, assemble, tiles
+from repalign.tangent.gram import Tile, assemble, block, tiles
+from repalign.tangent.model import Output
 from repalign.tangent.plan import watch
-from repalign.tangent.products import inner, pull, push, top_eigenpairs
+from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs
 
 CENTERS = ("entries", "examples")
 
@@ -37,6 +39,8 @@ def label_alignment(
     layers: Sequence[str] | None = None,
     bias: str = "with",
     batch_size: int | None = None,
+    output: Output = None,
+    create_graph: bool = False,
 ) -> dict[str, Float[Tensor, ""]]:
     """A_l, the centered alignment of every layer's tangent kernel with the labels.
 
@@ -48,18 +52,33 @@ def label_alignment(
 
     ``y`` holds class numbers, (n,), or targets, (n, o). ``center="entries"`` centers over all on entries
     at once, as eq. 6 does; ``center="examples"`` over the examples of each output, as the authors' code
-    does. For the trace the two are one. ``layers``, ``bias`` and ``batch_size`` are those of
-    :func:`layer_kernels`.
+    does. For the trace the two are one. ``layers``, ``bias``, ``batch_size`` and ``output`` are those of
+    :func:`layer_kernels`. A layer whose kernel is constant or zero has no alignment: NaN, with a warning.
 
     No (on)×(on) matrix is formed: the numerator ‖Ψ_l Ỹ‖² is one vector–Jacobian product, and the norm of
     the kernel is summed over tiles, each centered before it is squared so that float32 stays accurate.
+
+    With ``create_graph=True`` the values can be differentiated in the parameters that require gradients, as
+    in ``(-label_alignment(model, x, y, create_graph=True)["2"]).backward()``, to maximize the features of a
+    layer (Lou et al., appendix F). Kernels are then formed, all samples at once: meant for minibatches.
 
     >>> model = nn.Sequential(nn.Linear(2, 1, bias=False))
     >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
     >>> label_alignment(model, x, torch.tensor([[1.0], [-1.0]]))     # K is the labels' own kernel
     {'0': tensor(1.)}
     """
-    watched = watch(model, x, outputs, layers=layers, bias=bias, batch_size=batch_size)
+    if create_graph and batch_size is not None:
+        raise ValueError("with create_graph=True all samples are in one batch: leave batch_size out.")
+    watched = watch(
+        model,
+        x,
+        outputs,
+        layers=layers,
+        bias=bias,
+        batch_size=batch_size,
+        output=output,
+        graph=create_graph,
+    )
     measured = _measure(watched, y, center)
     return {layer: (m.along / m.norm).to(watched.like) for layer, m in measured.items()}
 
@@ -75,6 +94,7 @@ def alignment_terms(
     layers: Sequence[str] | None = None,
     bias: str = "with",
     batch_size: int | None = None,
+    output: Output = None,
 ) -> dict[str, AlignmentTerms]:
     """A_l taken apart: A_l = Σᵢ (λᵢ/λ₁) ⟨uᵢ, Ỹ⟩² / √R_l (Lou et al., appendix G.1).
 
@@ -87,9 +107,12 @@ def alignment_terms(
     >>> alignment_terms(model, x, torch.tensor([[1.0], [-1.0]]))["0"].stable_rank
     tensor(1.)
     """
-    watched = watch(model, x, outputs, layers=layers, bias=bias, batch_size=batch_size)
+    watched = watch(model, x, outputs, layers=layers, bias=bias, batch_size=batch_size, output=output)
     found = {}
     for layer, m in _measure(watched, y, center).items():
+        if m.norm.isnan():
+            found[layer] = AlignmentTerms(*(m.norm.to(watched.like) for _ in range(3)))
+            continue
         top = top_eigenpairs(m.multiply, m.size, 1, watched.like).values[0]
         terms = (m.along / m.norm, m.along / top, (m.norm / top).square())
         found[layer] = AlignmentTerms(*(term.to(watched.like) for term in terms))
@@ -115,14 +138,21 @@ def _measure(watched: Watched, y: Tensor, center: str) -> dict[str, Measured]:
             f"the {watched.n} labels should differ from each other: centered they are all 0, and nothing "
             "can be aligned with them."
         )
-    measured = _traced(watched, deviation) if watched.trace else _full(watched, deviation, center)
+    if watched.graph:
+        measured = {layer: _graphed(watched, layer, deviation, center) for layer in watched.layers}
+    elif watched.trace:
+        measured = _traced(watched, deviation)
+    else:
+        measured = _full(watched, deviation, center)
     flat = [layer for layer, m in measured.items() if not m.norm > 0]
     if flat:
-        raise ValueError(
-            f"the kernel of {', '.join(flat)} is constant or zero, so its alignment is undefined. Is the "
-            "layer dead, or unused? Name the others in layers=[…] to leave it out."
+        warnings.warn(
+            f"the kernel of {', '.join(flat)} is constant or zero, so its alignment is undefined and given "
+            "as NaN. Is the layer dead, or unused?",
+            stacklevel=4,
         )
-    return measured
+    nan = torch.tensor(torch.nan, dtype=torch.float64, device=targets.device)
+    return {layer: m._replace(norm=nan) if layer in flat else m for layer, m in measured.items()}
 
 
 def as_targets(y: Any, n: int, o: int) -> Float[Tensor, "n o"]:
@@ -157,12 +187,12 @@ def _full(watched: Watched, targets: Tensor, center: str) -> dict[str, Measured]
         means = torch.full_like(targets, 1 / (n * o))[:, :, None]
     else:
         means = (torch.eye(o).to(targets) / n).expand(n, o, o)
-    pulled = pull(watched, torch.cat([targets[:, :, None], means], dim=2))
-    label = {layer: [tuple(t[:1] for t in part) for part in u] for layer, u in pulled.items()}
-    mean = {layer: [tuple(t[1:] for t in part) for part in u] for layer, u in pulled.items()}
+    found = pulled(watched, torch.cat([targets[:, :, None], means], dim=2))
+    label = {layer: [tuple(t[:1] for t in part) for part in u] for layer, u in found.items()}
+    mean = {layer: [tuple(t[1:] for t in part) for part in u] for layer, u in found.items()}
     common = {layer: inner(u, u).to(targets) for layer, u in mean.items()}
-    shared = push(watched, mean)
-    squares = {layer: torch.zeros((), dtype=torch.float64, device=targets.device) for layer in pulled}
+    shared = pushed(watched, mean)
+    squares = {layer: torch.zeros((), dtype=torch.float64, device=targets.device) for layer in found}
     for tile in tiles(watched):
         value = _centered_tile(tile, shared[tile.layer], common[tile.layer])
         # Rows first: torch adds them up pairwise, and the last sum is over few numbers, in float64.
@@ -178,7 +208,7 @@ def _full(watched: Watched, targets: Tensor, center: str) -> dict[str, Measured]
 
         def multiply(v: Tensor) -> Tensor:
             v = centered(v.reshape(n, o, -1), center)
-            return centered(push(watched, pull(watched, v, [layer]))[layer], center).flatten(0, 1)
+            return centered(pushed(watched, pulled(watched, v, [layer]))[layer], center).flatten(0, 1)
 
         return Measured(along, norm.where(norm > floor, 0), multiply, n * o)
 
@@ -200,12 +230,37 @@ def _centered_tile(tile: Tile, shared: Tensor, common: Tensor) -> Tensor:
 
 def _traced(watched: Watched, targets: Tensor) -> dict[str, Measured]:
     """Through the n×n kernels themselves, in float64."""
-    labels = targets.double() @ targets.double().mT
+    n, deviation = len(targets), targets.double()
+    kernels = assemble(watched).items()
+    return {
+        layer: _against(k.double().view(n, 1, n, 1), deviation, "examples", True, k.dtype)
+        for layer, k in kernels
+    }
 
-    def measured(kernel: Tensor) -> Measured:
-        k = centered(centered(kernel.double(), "examples").mT, "examples")
-        floor = 16 * len(k) * torch.finfo(kernel.dtype).eps * kernel.abs().max().double()
-        along, norm = (k * labels).sum() / labels.norm(), k.norm()
-        return Measured(along, norm.where(norm > floor, 0), lambda v: k @ v.double(), len(k))
 
-    return {layer: measured(kernel) for layer, kernel in assemble(watched).items()}
+def _graphed(watched: Watched, layer: str, targets: Tensor, center: str) -> Measured:
+    """Through the kernel itself, formed so that it can be differentiated."""
+    (n, o), factors = targets.shape, watched.batch(0).layers[layer]
+    k = 1 if watched.trace else o
+    if not factors:
+        return _against(targets.new_zeros(n, k, n, k), targets, "examples", watched.trace)
+    [(_, _, kernel)] = block(factors, factors, same=True, trace=watched.trace, k=o, whole=True)
+    return _against(kernel.view(n, k, n, k), targets, center, watched.trace)
+
+
+def _against(
+    kernel: Float[Tensor, "n k n k"],
+    targets: Tensor,
+    center: str,
+    trace: bool,
+    made: torch.dtype | None = None,
+) -> Measured:
+    """A whole kernel, ``made`` in some precision, as the definitions say."""
+    size = kernel.shape[0] * kernel.shape[1]
+    half = centered(kernel.flatten(2), "examples" if trace else center)
+    half = half.flatten(0, 1).mT.reshape(*kernel.shape[:2], -1)
+    k = centered(half, "examples" if trace else center).flatten(0, 1)
+    labels = targets @ targets.mT if trace else targets.reshape(-1, 1) @ targets.reshape(1, -1)
+    floor = 16 * size * torch.finfo(made or kernel.dtype).eps * kernel.detach().abs().max()
+    along, norm = (k * labels).sum() / labels.norm(), k.norm()
+    return Measured(along, norm.where(norm > floor, 0), lambda v: k @ v.to(k), size)

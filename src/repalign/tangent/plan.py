@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from repalign.tangent.capture import Part, Watched, as_input, backward
-from repalign.tangent.factors import factored, size
-from repalign.tangent.recorder import Call, Recorder
-from repalign.tangent.uses import Elementwise, Product
+from repalign.tangent.capture import Part, Watched, backward
+from repalign.tangent.factors import choose, size
+from repalign.tangent.model import Output, as_input, unwrapped
+from repalign.tangent.recorder import Call, Key, Recorder
+from repalign.tangent.uses import Elementwise, Lookup, Product, Through
 
 # Bytes: the factors of one batch, or of all batches when they are kept and not made again.
 BUDGET = 2**28
@@ -28,7 +29,7 @@ def grouped(
     if bias not in BIAS:
         raise ValueError(f"bias should be one of {', '.join(BIAS)}, but is {bias!r}.")
     groups: dict[str, list[str]] = {}
-    for name, _ in model.named_parameters():
+    for name, _ in unwrapped(model).named_parameters():
         owner, _, own = name.rpartition(".")
         layer = owner or "model"
         if "bias" in own and bias == "without":
@@ -52,55 +53,90 @@ def watch(
     layers: Sequence[str] | None = None,
     bias: str = "with",
     batch_size: int | None = None,
+    output: Output = None,
     together: bool = False,
+    graph: bool = False,
 ) -> Watched:
     """Look at the model once, with two samples, and plan how to capture all of them."""
     if outputs not in OUTPUTS:
         raise ValueError(f"outputs should be all or trace, but is {outputs!r}.")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size should be a positive number of samples, but is {batch_size}.")
-    x, parameters = as_input(model, x)
+    model = unwrapped(model)
+    x, parameters = as_input(model, x, graph)
     groups = grouped(model, bias, layers)
     if together:
         groups = {"model": [name for names in groups.values() for name in names]}
-    watched = Watched(model, x, parameters, groups, outputs == "trace")
+    watched = Watched(model, x, parameters, groups, outputs == "trace", output, graph)
     two = x[[0, -1]].requires_grad_(x.is_floating_point())
     f, recorder = watched.run(two)
     watched.outputs = f.shape[1]
-    unread = set(recorder.unread) | _look(watched, f, two, recorder)
-    _plan(watched, recorder, unread)
-    _split(watched, recorder, batch_size)
+    grads, hidden = _gradients(watched, f, two, recorder)
+    unread = set(recorder.unread) | hidden | _look(watched, recorder, grads)
+    calls = {key: watched.reached(recorder.reading(key, watched.shared)) for key in recorder.calls}
+    positions = {
+        key: [_positions(c, grads[c.edge], watched.axes[c.edge]) for c in some] for key, some in calls.items()
+    }
+    _plan(watched, calls, positions, unread)
+    _split(watched, calls, positions, batch_size)
     return watched
 
 
-def _look(watched: Watched, f: Tensor, two: Tensor, recorder: Recorder) -> set[str]:
-    """Find the axis of the samples in every recorded call; return the parameters where there is none.
-
-    The gradient of the first sample's outputs must vanish wherever a call worked on the second sample.
-    """
+def _gradients(
+    watched: Watched, f: Tensor, two: Tensor, recorder: Recorder
+) -> tuple[list[Tensor | None], set[str]]:
+    """Of both samples' outputs at every recorded call, and the parameters that matter without a call."""
     silent = [p for name, p in watched.parameters.items() if not _called(recorder, name)]
     seen: list[Any] = [*recorder.edges, *silent, *([two] if two.requires_grad else [])]
-    each = torch.eye(2, dtype=f.dtype, device=f.device)[:, :, None].expand(-1, -1, f.shape[1])
+    # Not the sum of the outputs: behind a softmax, say, that has no gradient.
+    weights = torch.linspace(1, 2, f.shape[1], dtype=f.dtype, device=f.device)
+    each = torch.eye(2, dtype=f.dtype, device=f.device)[:, :, None] * weights
     grads = backward(f, seen, each)
     if two.requires_grad and grads[-1] is not None and _axis(grads[-1], (0,)) is None:
         raise ValueError(
             "the output of one sample depends on the other samples of its batch, so the model is not a "
             "function of one sample. Does it normalize over the batch?"
         )
-    lost = set()
-    for edge, grad in enumerate(grads[: len(recorder.edges)]):
-        uses = [(key, c.use) for key, calls in recorder.calls.items() for c in calls if c.edge == edge]
-        allowed = [a for a in (0, 1) if all(a in use.axes for _, use in uses)]
-        axis = None if grad is None else _axis(grad, allowed)
-        watched.axes.append(axis)
-        if grad is not None and axis is None:
-            lost |= {key[0] for key, _ in uses}
-        for key, use in uses:
-            if isinstance(use, Elementwise) and axis is not None and use.aligned[axis] != 1:
-                lost.add(key[0])
     # A parameter no call was seen with may still matter, as in a compiled module.
     hidden = zip(silent, grads[len(recorder.edges) :], strict=False)
-    return lost | {recorder.names[id(p)] for p, grad in hidden if grad is not None}
+    names = {recorder.names[id(p)] for p, grad in hidden if grad is not None}
+    return grads[: len(recorder.edges)], names
+
+
+def _look(watched: Watched, recorder: Recorder, grads: Sequence[Tensor | None]) -> set[str]:
+    """Find the axis of the samples in every recorded call; return the parameters where there is none.
+
+    The gradient of the first sample's outputs must vanish wherever a call worked on the second sample.
+    """
+    every = [c for calls in (*recorder.calls.values(), *recorder.after.values()) for c in calls]
+    for edge, grad in enumerate(grads):
+        allowed = [a for a in (0, 1) if all(a in c.use.axes for c in every if c.edge == edge)]
+        watched.axes.append(None if grad is None else _axis(grad, allowed))
+
+    def nowhere(call: Call) -> bool:
+        axis = watched.axes[call.edge]
+        if axis is None:
+            return grads[call.edge] is not None
+        use: Any = call.use.use if isinstance(call.use, Through) else call.use
+        return isinstance(use, Elementwise) and use.aligned[axis] != 1
+
+    # Indices without samples: positions, which the samples meet only in what is done with the rows found.
+    watched.shared = {
+        c.edge
+        for calls in recorder.calls.values()
+        for c in calls
+        if isinstance(c.use, Lookup) and nowhere(c) and c.edge not in recorder.opaque
+    }
+    return {key[0] for key in recorder.calls if any(map(nowhere, recorder.reading(key, watched.shared)))}
+
+
+def _positions(call: Call, grad: Tensor | None, axis: int | None) -> int:
+    """How many positions of a sample a call of a weight or a table has, without those that do not matter."""
+    use = call.use
+    if grad is None or axis is None or not isinstance(use, (Product, Lookup)):
+        return 0
+    b = use.returned(grad, 2, axis).flatten(3)
+    return int((b.abs().amax(dim=(0, 1, 3)) != 0).count_nonzero()) or b.shape[2]
 
 
 def _called(recorder: Recorder, name: str) -> bool:
@@ -119,9 +155,10 @@ def _axis(grad: Tensor, allowed: Sequence[int]) -> int | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
+def _plan(
+    watched: Watched, calls: dict[Key, list[Call]], positions: dict[Key, list[int]], unread: set[str]
+) -> None:
     """Which parameters of each layer have a fast path, and which biases go with which weight."""
-    calls = {key: watched.reached(c) for key, c in recorder.calls.items()}
     thirds = {name for name, third in calls if third}
     unread = unread | {name for name, third in calls if not third and name in thirds}
     explicit: dict[str, list[str]] = {}
@@ -133,12 +170,12 @@ def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
         for key in keys:
             uses, edges = [c.use for c in calls[key]], [c.edge for c in calls[key]]
             # Decided once, for all outputs, so that every batch has the same form.
-            apart = factored(uses, _entries(recorder, edges), watched.outputs, watched.trace)
+            way = choose(uses, positions[key], watched.n, watched.outputs, watched.trace)
             bias = None
             if all(isinstance(use, Product) for use in uses):
                 bias = next((b for b in biases if [c.edge for c in calls[b]] == edges), None)
                 merged |= {bias}
-            parts.append(Part(key, apart, bias))
+            parts.append(Part(key, way, bias, uses[0], len(uses) == 1))
         watched.parts[layer] = [p for p in parts if p.key not in merged]
     watched.explicit = explicit
     slow = [name for names in explicit.values() for name in names]
@@ -151,16 +188,16 @@ def _plan(watched: Watched, recorder: Recorder, unread: set[str]) -> None:
         )
 
 
-def _entries(recorder: Recorder, edges: Sequence[int]) -> list[int]:
-    """Numbers each call returned for one of the two samples."""
-    return [recorder.shapes[edge].numel() // 2 for edge in edges]
-
-
 def _shifts(call: Call) -> bool:
     return isinstance(call.use, Elementwise) and call.use.factor is None
 
 
-def _split(watched: Watched, recorder: Recorder, batch_size: int | None) -> None:
+def _split(
+    watched: Watched,
+    calls: dict[Key, list[Call]],
+    positions: dict[Key, list[int]],
+    batch_size: int | None,
+) -> None:
     """Batches of samples, and of outputs where a few samples would be too much, within the budget."""
 
     def per_sample(k: int) -> int:
@@ -168,17 +205,17 @@ def _split(watched: Watched, recorder: Recorder, batch_size: int | None) -> None
             k * watched.parameters[name].numel() for names in watched.explicit.values() for name in names
         )
         for part in watched.every_part():
-            uses = watched.reached(recorder.calls[part.key])
-            entries = _entries(recorder, [c.edge for c in uses])
-            parameter = watched.parameters[part.key[0]]
-            numbers += size([c.use for c in uses], entries, parameter, k, part.apart)
+            uses = [c.use for c in calls[part.key]]
+            numbers += size(uses, positions[part.key], watched.parameters[part.key[0]], k, part.way)
         return max(numbers, 1) * watched.like.element_size()
 
     n, o = watched.n, watched.outputs
     few = min(n, batch_size or 16)
     k = max(1, min(o, o * BUDGET // (per_sample(o) * few)))
     samples = min(n, batch_size or max(1, BUDGET // per_sample(k)))
-    watched.keep = per_sample(o) * n <= BUDGET
+    watched.keep = watched.graph or per_sample(o) * n <= BUDGET
+    if watched.graph:  # what is differentiated is formed at once
+        samples, k = n, o
     watched.batches = [
         (slice(i, min(i + samples, n)), slice(j, min(j + k, o)))
         for j in range(0, o, k)

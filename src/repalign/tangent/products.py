@@ -17,7 +17,7 @@ from repalign.tangent.capture import Watched
 Pulled = list[tuple[Tensor, ...]]
 
 
-def pull(
+def pulled(
     watched: Watched, v: Float[Tensor, "n o g"], layers: Sequence[str] | None = None
 ) -> dict[str, Pulled]:
     """Ψ_l v for g columns at once: a vector–Jacobian product per layer."""
@@ -33,16 +33,16 @@ def pull(
     return total
 
 
-def push(watched: Watched, u: dict[str, Pulled]) -> dict[str, Float[Tensor, "n o g"]]:
-    """Ψ_lᵀ u for every column of u: the transpose of :func:`pull`."""
+def pushed(watched: Watched, u: dict[str, Pulled]) -> dict[str, Float[Tensor, "n o g"]]:
+    """Ψ_lᵀ u for every column of u: the transpose of :func:`pulled`."""
     rows: dict[str, Tensor] = {}
     for batch in watched:
         for layer, parts in u.items():
             pairs = zip(batch.layers[layer], parts, strict=True)
-            for pushed in (factor.push(part) for factor, part in pairs):
+            for some in (factor.push(part) for factor, part in pairs):
                 if layer not in rows:
-                    rows[layer] = pushed.new_zeros(watched.n, watched.outputs, pushed.shape[2])
-                rows[layer][batch.samples, batch.outputs] += pushed
+                    rows[layer] = some.new_zeros(watched.n, watched.outputs, some.shape[2])
+                rows[layer][batch.samples, batch.outputs] += some
     return rows
 
 

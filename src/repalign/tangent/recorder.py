@@ -3,14 +3,17 @@
 The recorder sees every torch function and knows the parameters by identity. A call it can read
 (``uses.READERS``) is noted, with what it saw and the place in the graph where it returned. A parameter
 that goes into any other call is ``unread``, and gets explicit Jacobian rows later. So a weight that is
-used twice, shared by two modules or touched by hand is never taken for less than it is.
+used twice, shared by two modules or touched by hand is never taken for less than it is. What is cut out
+of a parameter before it meets a sample, as positions are, is followed to where it does.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from repalign.tangent.uses import READERS, Use
+from repalign.tangent.uses import READERS, VIEWS, Lookup, Product, Through, Use
 
 Key = tuple[str, int]  # a parameter's name, and which third of it (0 is all of it)
 
@@ -31,46 +34,127 @@ class Call(NamedTuple):
     edge: int
 
 
-class Recorder(TorchFunctionMode):
-    """Notes every call that takes a parameter."""
+class Cut(NamedTuple):
+    """A tensor that was made from one parameter alone: moved, sliced, or looked up.
 
-    def __init__(self, parameters: dict[str, Tensor]) -> None:
+    ``lookup`` is the edge of the lookup it comes from. Whether its indices are those of the samples or the
+    same for all is not known before the model has been differentiated.
+    """
+
+    name: str
+    of: Callable[[Tensor], Tensor]
+    isometric: bool = True
+    lookup: int | None = None
+
+
+class Recorder(TorchFunctionMode):
+    """Notes every call that takes a parameter; with ``graph``, so that it can be differentiated."""
+
+    def __init__(self, parameters: dict[str, Tensor], graph: bool = False) -> None:
         super().__init__()
+        self.parameters, self.graph = parameters, graph
         self.names = {id(p): name for name, p in parameters.items()}
         self.edges: list[GradientEdge] = []
-        self.shapes: list[torch.Size] = []
         self.calls: dict[Key, list[Call]] = defaultdict(list)
         self.unread: set[str] = set()
+        self.cuts: dict[int, Cut] = {}
+        self.alive: list[Tensor] = []  # the cuts themselves: a number is no name once its tensor is gone
+        self.after: dict[int, list[Call]] = defaultdict(list)  # uses of what a lookup found, by its edge
+        self.opaque: set[int] = set()  # lookups with a use that cannot be read
+
+    def reading(self, key: Key, shared: Collection[int]) -> list[Call]:
+        """The calls of a parameter, with those after it in place of a lookup that all samples share."""
+        found: list[Call] = []
+        for call in self.calls[key]:
+            found += self.after[call.edge] if call.edge in shared else [call]
+        return found
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        _refuse_chance(func, args, kwargs)
+        _refuse_randomness(func, args, kwargs)
         if func is nnf.multi_head_attention_forward:
             return self._attention(args, kwargs)
+        used = {id(t): t for t in _leaves((args, kwargs)) if id(t) in self.names or id(t) in self.cuts}
+        before = [t._version for t in used.values()]
         out = func(*args, **kwargs)
-        used = {id(leaf) for leaf in _leaves((args, kwargs)) if id(leaf) in self.names}
-        if used and any(isinstance(t, Tensor) and t.requires_grad for t in _leaves(out)):
-            found = READERS[func](out, *args, **kwargs) if _readable(func, kwargs) else ()
-            read = [(p, use) for p, use in found if id(p) in used]
-            if read:
-                self._note(out, [((self.names[id(p)], 0), use) for p, use in read])
-            self.unread |= {self.names[i] for i in used - {id(p) for p, _ in read}}
+        for t, version in zip(used.values(), before, strict=True):
+            if t._version != version:
+                self._lost(id(t))  # written to, in place
+        same = id(out) in used  # as weight.to(x.dtype) where there is nothing to do
+        if used and not same and any(isinstance(t, Tensor) and t.requires_grad for t in _leaves(out)):
+            self._read(func, out, args, kwargs, used)
         return out
 
-    def _note(self, out: Tensor, uses: Sequence[tuple[Key, Use]]) -> None:
-        for key, use in uses:
-            self.calls[key].append(Call(use, len(self.edges)))
+    def _read(
+        self, func: Any, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], used: dict[int, Tensor]
+    ) -> None:
+        tensors = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if func in VIEWS and len(tensors) == 1 and isinstance(out, Tensor):
+            return self._cut(out, tensors[0], lambda t: func(t, *args[1:], **kwargs))
+        shown = args if self.graph else tuple(_shown(a, used) for a in args)
+        named = kwargs if self.graph else {k: _shown(a, used) for k, a in kwargs.items()}
+        found = READERS[func](out, *shown, **named) if _readable(func, kwargs) else ()
+        read = [(p, use) for p, use in found if p is not None and id(p) in used]
+        if read:
+            self._note(out, read)
+            for p, use in read:
+                if isinstance(use, Lookup):
+                    pick = partial(_lookup, use.indices)
+                    once = len(torch.unique(use.indices)) == use.indices.numel()
+                    self._cut(out, p, pick, isometric=once, lookup=len(self.edges) - 1)
+        for i in used.keys() - {id(p) for p, _ in read}:
+            self._lost(i)
+        return None
+
+    def _cut(
+        self,
+        out: Tensor,
+        tensor: Tensor,
+        cut: Callable[[Tensor], Tensor],
+        isometric: bool = True,
+        lookup: int | None = None,
+    ) -> None:
+        """Remember a tensor made from a parameter, or from what was made from one before."""
+        before = self.cuts.get(id(tensor))
+        if before is None:
+            self.cuts[id(out)] = Cut(self.names[id(tensor)], cut, isometric, lookup)
+        elif lookup is None:
+            self.cuts[id(out)] = before._replace(of=lambda t: cut(before.of(t)))
+        else:  # a lookup in what is itself only a part
+            return
+        self.alive.append(out)
+
+    def _lost(self, i: int) -> None:
+        """A parameter, or what was cut from it, goes where it cannot be followed."""
+        if i in self.names:
+            self.unread.add(self.names[i])
+        elif (lookup := self.cuts[i].lookup) is not None:
+            self.opaque.add(lookup)
+        else:
+            self.unread.add(self.cuts[i].name)
+
+    def _note(self, out: Tensor, uses: Sequence[tuple[Tensor | Key, Any]]) -> None:
+        for where, use in uses:
+            edge = len(self.edges)
+            if isinstance(where, tuple):
+                self.calls[where].append(Call(use, edge))
+            elif id(where) in self.names:
+                self.calls[self.names[id(where)], 0].append(Call(use, edge))
+            else:
+                cut = self.cuts[id(where)]
+                call = Call(_through(use, cut, self.parameters[cut.name], where.numel()), edge)
+                calls = self.calls[cut.name, 0] if cut.lookup is None else self.after[cut.lookup]
+                calls.append(call)
         # The edge, not the tensor: an in-place ReLU would make the tensor another one.
         self.edges.append(get_gradient_edge(out))
-        self.shapes.append(out.shape)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, keys: Sequence[Key | None]) -> Tensor:
         out = nnf.linear(x, weight, bias)
-        found = READERS[nnf.linear](out, x, weight, bias)
+        found = READERS[nnf.linear](out, x if self.graph else x.detach(), weight, bias)
         uses = [(key, use) for key, (_, use) in zip(keys, found, strict=True) if key]
-        if uses:  # none where the weights are themselves computed, as under a parametrisation
+        if uses:  # none where the weights are themselves computed, as under a parametrization
             self._note(out, uses)
         return out
 
@@ -113,7 +197,25 @@ class Recorder(TorchFunctionMode):
 
 def _readable(func: Any, kwargs: dict[str, Any]) -> bool:
     # add(…, alpha=2) and mul(…, out=…) mean something else.
-    return func in READERS and not kwargs.keys() & {"alpha", "out"}
+    return func in READERS and not kwargs.keys() & {"alpha", "beta", "out"}
+
+
+def _shown(leaf: Any, used: Collection[int]) -> Any:
+    """What a reader may keep: nothing but parameters holds on to the graph."""
+    return leaf.detach() if isinstance(leaf, Tensor) and id(leaf) not in used else leaf
+
+
+def _lookup(indices: Tensor, table: Tensor) -> Tensor:
+    return table[indices]
+
+
+def _through(use: Any, cut: Cut, parameter: Tensor, numel: int) -> Use:
+    if isinstance(use, Product) and use.shape[0] == 1 and parameter.ndim == 2:
+        # A transposed weight is a weight.
+        made, turned = cut.of(parameter.detach()), parameter.detach().mT
+        if made.is_set_to(turned):
+            return replace(use, transposed=not use.transposed)
+    return Through(use, cut.of, parameter, cut.isometric, numel)
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -137,7 +239,7 @@ _DROPOUT = {
 _NOT_A_FUNCTION = "Its tangent kernel would not be that of a function: call model.eval() first."
 
 
-def _refuse_chance(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _refuse_randomness(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Dropout that is called as a function, or batch statistics without running ones."""
     if func in _DROPOUT:
         bound = inspect.signature(func).bind(*args, **kwargs)
@@ -157,7 +259,7 @@ def _refuse_chance(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def refuse_training(model: nn.Module) -> None:
-    """An error when the model is in train mode with layers that then depend on chance or on the batch."""
+    """An error when the model is in train mode with layers that then depend on randomness or on the batch."""
     random = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm, nn.RReLU)
     guilty = [
         f"{name or 'the model'} ({type(m).__name__})"

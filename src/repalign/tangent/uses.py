@@ -1,11 +1,12 @@
-"""What one call of a torch function does with a parameter, as the three shapes a gradient can have.
+"""What one call of a torch function does with a parameter, as the shapes a gradient can have.
 
 For a sample i and an output k, the gradient of fₖ(xᵢ) through one call is
 
 - ``Product``      Σ over positions p of b[i, k, p] ⊗ a[i, p]: linear layers (one position per token),
                    convolutions (one per pixel, a being the patch under it);
 - ``Lookup``       the same with a one-hot a, kept as an index: embeddings;
-- ``Elementwise``  Σ over the broadcast axes of b · factor: biases, scales, positional embeddings.
+- ``Elementwise``  Σ over the broadcast axes of b · factor: biases, scales, positional embeddings;
+- ``Through``      any of these, of a part of the parameter that was cut out before a sample was met.
 
 a is what the call saw and b is the gradient at what it returned (Lou et al., eq. 9: forward, backward).
 The ``read_…`` functions say which of them a torch function is; ``READERS`` lists them all.
@@ -22,6 +23,7 @@ import torch
 import torch.nn.functional as nnf
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.func import vjp, vmap
 
 
 def samples_first(t: Tensor, n: int, axis: int, lead: int = 0) -> Tensor:
@@ -92,16 +94,42 @@ class Elementwise:
         return b.sum(dim=summed, keepdim=True).flatten(2).transpose(0, 1)
 
 
-Use = Product | Lookup | Elementwise
+@dataclass(frozen=True)
+class Through:
+    """A call that uses ``cut(parameter)``, which is linear in it and the same for every sample.
+
+    ``isometric`` when every entry of the cut is an entry of the parameter and none is there twice.
+    """
+
+    use: Product | Lookup | Elementwise
+    cut: Callable[[Tensor], Tensor]
+    parameter: Tensor
+    isometric: bool
+    numel: int  # of the cut
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        return self.use.axes
+
+    def rows(self, grad: Float[Tensor, "k ..."], n: int, axis: int) -> Float[Tensor, "n k q"]:
+        return self.back(self.use.rows(grad, n, axis))
+
+    def back(self, rows: Float[Tensor, "*n q"]) -> Float[Tensor, "*n p"]:
+        """Gradients at the cut as gradients at the parameter."""
+        made, pull, *_ = vjp(self.cut, self.parameter.detach())
+        each = rows.reshape(-1, *made.shape)
+        return vmap(lambda g: pull(g)[0])(each).reshape(*rows.shape[:-1], -1)
+
+
+Use = Product | Lookup | Elementwise | Through
 Found = Iterable[tuple[Tensor | None, Use]]
 
 
 def read_linear(out: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Found:
-    seen = input.detach()
     m, d = weight.shape
 
     def saw(n: int, axis: int) -> Tensor:
-        return samples_first(seen, n, axis).reshape(n, -1, 1, d)
+        return samples_first(input, n, axis).reshape(n, -1, 1, d)
 
     yield weight, Product(saw, _last_axis_returned, (1, m, d))
     yield bias, _shift(out, bias)
@@ -111,12 +139,16 @@ def read_matmul(out: Tensor, input: Tensor, other: Tensor) -> Found:
     if other.ndim != 2 or input.ndim < 2:
         return
     d, m = other.shape
-    seen = input.detach()
 
     def saw(n: int, axis: int) -> Tensor:
-        return samples_first(seen, n, axis).reshape(n, -1, 1, d)
+        return samples_first(input, n, axis).reshape(n, -1, 1, d)
 
     yield other, Product(saw, _last_axis_returned, (1, m, d), transposed=True)
+
+
+def read_addmm(out: Tensor, input: Tensor, mat1: Tensor, mat2: Tensor) -> Found:
+    yield from read_matmul(out, mat1, mat2)
+    yield input, _shift(out, input)
 
 
 def _last_axis_returned(grad: Tensor, n: int, axis: int) -> Tensor:
@@ -139,7 +171,7 @@ def read_conv(
         return
     kernel, pixels = tuple(weight.shape[2:]), tuple(out.shape[2:])
     steps, spread = _each(stride, axes), _each(dilation, axes)
-    seen = nnf.pad(input.detach(), _padding(padding, kernel, spread))
+    seen = nnf.pad(input, _padding(padding, kernel, spread))
     g, m, d, p = groups, len(weight) // groups, weight[0].numel(), math.prod(pixels)
 
     def saw(n: int, axis: int) -> Tensor:
@@ -207,7 +239,7 @@ def read_layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Found:
-    yield weight, _scale(out, weight, nnf.layer_norm(input.detach(), normalized_shape, eps=eps))
+    yield weight, _scale(out, weight, nnf.layer_norm(input, normalized_shape, eps=eps))
     yield bias, _shift(out, bias)
 
 
@@ -218,7 +250,7 @@ def read_rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Found:
-    yield weight, _scale(out, weight, nnf.rms_norm(input.detach(), normalized_shape, eps=eps))
+    yield weight, _scale(out, weight, nnf.rms_norm(input, normalized_shape, eps=eps))
 
 
 def read_group_norm(
@@ -229,7 +261,7 @@ def read_group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Found:
-    yield weight, _channels(out, weight, nnf.group_norm(input.detach(), num_groups, eps=eps))
+    yield weight, _channels(out, weight, nnf.group_norm(input, num_groups, eps=eps))
     yield bias, _channels(out, bias)
 
 
@@ -244,7 +276,7 @@ def read_batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Found:
-    normal = nnf.batch_norm(input.detach(), running_mean, running_var, eps=eps)
+    normal = nnf.batch_norm(input, running_mean, running_var, eps=eps)
     yield weight, _channels(out, weight, normal)
     yield bias, _channels(out, bias)
 
@@ -260,9 +292,8 @@ def read_instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Found:
-    seen = input.detach()
     normal = nnf.instance_norm(
-        seen, running_mean, running_var, use_input_stats=use_input_stats, momentum=0.0, eps=eps
+        input, running_mean, running_var, use_input_stats=use_input_stats, momentum=0.0, eps=eps
     )
     yield weight, _channels(out, weight, normal)
     yield bias, _channels(out, bias)
@@ -274,15 +305,32 @@ def read_add(out: Tensor, input: Any, other: Any) -> Found:
             yield term, _shift(out, term)
 
 
+def read_add_in_place(out: Tensor, input: Tensor, other: Any) -> Found:
+    if isinstance(other, Tensor):
+        yield other, _shift(out, other)
+
+
 def read_mul(out: Tensor, input: Any, other: Any) -> Found:
     for term, rest in ((input, other), (other, input)):
         if isinstance(term, Tensor):
-            factor = rest.detach() if isinstance(rest, Tensor) else torch.as_tensor(rest).to(out)
+            factor = rest if isinstance(rest, Tensor) else torch.as_tensor(rest).to(out)
             yield term, _scale(out, term, factor.expand_as(out))
 
 
 def read_expand(out: Tensor, input: Tensor, *size: Any) -> Found:
     yield input, _shift(out, input)
+
+
+def read_repeat(out: Tensor, input: Tensor, *repeats: Any) -> Found:
+    aligned = _shift(out, input).aligned
+    if all(here in (1, there) for here, there in zip(aligned, out.shape, strict=True)):
+        yield input, Elementwise(aligned)
+
+
+def read_getitem(out: Tensor, input: Tensor, index: Any) -> Found:
+    whole = isinstance(index, Tensor) and index.dtype in (torch.int32, torch.int64)
+    if whole and input.ndim == 2 and index.ndim and not (index < 0).any():
+        yield input, Lookup(index, (input.shape[0], input.shape[1]))
 
 
 def _shift(out: Tensor, parameter: Tensor | None) -> Elementwise:
@@ -312,7 +360,20 @@ READERS: dict[Any, Callable[..., Found]] = {
     nnf.batch_norm: read_batch_norm,
     nnf.instance_norm: read_instance_norm,
     **dict.fromkeys([torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__], read_matmul),
+    **dict.fromkeys([torch.addmm, Tensor.addmm], read_addmm),
+    **dict.fromkeys([Tensor.add_, Tensor.__iadd__], read_add_in_place),
     **dict.fromkeys([torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__], read_add),
     **dict.fromkeys([torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__], read_mul),
     Tensor.expand: read_expand,
+    Tensor.repeat: read_repeat,
+    Tensor.__getitem__: read_getitem,
+}
+
+# What only moves entries, or picks some of them once: no reader, but the uses of what comes out are read.
+_VIEWS = "view reshape flatten unflatten unsqueeze squeeze permute movedim transpose t swapaxes narrow select"
+VIEWS: set[Any] = {
+    *(getattr(home, name) for name in _VIEWS.split() for home in (Tensor, torch) if hasattr(home, name)),
+    *(getattr(Tensor, name).__get__ for name in ("T", "mT")),
+    Tensor.__getitem__,
+    Tensor.contiguous,
 }

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from repalign.machine import onednn
 from repalign.train import checkpoint as state
 from repalign.train.context import device_of
 from repalign.train.history import History
@@ -88,6 +89,8 @@ def fit(
     processes each batch is then shared.
     """
     x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=lr, every=every)
+    if bfloat16 and device_of(model).type == "cpu":
+        onednn.require()
     config = dict(
         epochs=epochs, loss=loss, optimizer=optimizer, lr=lr, batch_size=batch_size, momentum=momentum,
         weight_decay=weight_decay, schedule=schedule, augment=augment, stop_loss=stop_loss, stop_fit=stop_fit,

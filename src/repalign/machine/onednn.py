@@ -1,0 +1,115 @@
+"""oneDNN on processors that advertise AMX and cannot use it, as in many small virtual machines.
+
+There torch fails with "could not create a primitive" in bfloat16, from then on also in float32 convolutions
+of that process, and crashes in half precision. A limit on the instructions that oneDNN takes, set before
+torch computes for the first time, cures it. Trying would spoil the process, so a child tries, once for each
+processor and version of torch; the answer is kept in the cache directory. Without AMX nothing is done.
+
+A value of ``ONEDNN_MAX_CPU_ISA`` in the environment is the user's and stays: ``DEFAULT`` is no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from repalign._files import cache_root, digest, write_json
+
+VARIABLE, LIMIT = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+CPUINFO = Path("/proc/cpuinfo")
+# What fails there: these in turn, by an error or a crash.
+PROBE = """
+import torch
+x = torch.ones(2, 16, 8, 8)
+with torch.no_grad():
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        torch.nn.functional.conv2d(x.to(dtype), torch.ones(16, 16, 3, 3, dtype=dtype))
+        torch.ones(64, 64, dtype=dtype) @ torch.ones(64, 64, dtype=dtype)
+"""
+
+
+def prepare() -> None:
+    """Set the limit for this process and those it starts, where it is needed; before torch computes."""
+    os.environ.update(environment())
+
+
+def environment() -> dict[str, str]:
+    """What this module adds to the environment of a process: nothing, or the limit.
+
+    >>> set(environment()) <= {"ONEDNN_MAX_CPU_ISA"}
+    True
+    """
+    if VARIABLE in os.environ or not advertised(_processor()):
+        return {}
+    return {} if _works(_processor(), version("torch"), cache_root()) else {VARIABLE: LIMIT}
+
+
+def require() -> None:
+    """Before bfloat16 on the CPU: the limit, or an error when it is needed and comes too late."""
+    prepare()
+    if os.environ.get(VARIABLE) == LIMIT and advertised(_processor()) and _beyond_limit():
+        raise RuntimeError(
+            f"bfloat16 works on this processor only with {VARIABLE}={LIMIT}, set before torch computes for "
+            "the first time, and it has computed already. Set it in the environment, or call "
+            "repalign.machine.onednn.prepare() first of all; then start again."
+        )
+
+
+def advertised(processor: str) -> bool:
+    """Do the flags of ``processor``, a part of /proc/cpuinfo, name AMX?
+
+    >>> advertised("flags : fpu avx512f amx_bf16 amx_tile")
+    True
+    """
+    flags = [line.partition(":")[2].split() for line in processor.splitlines() if line.startswith("flags")]
+    return any(flag.startswith("amx_") for row in flags for flag in row)
+
+
+@cache
+def _processor() -> str:
+    """What names the first processor and what it can do; nothing where the system does not say."""
+    kept = ""
+    with suppress(OSError), CPUINFO.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith(("model name", "flags")):
+                kept += line
+            if not line.strip():  # the others are the same
+                break
+    return kept
+
+
+@cache
+def _works(processor: str, torch_version: str, directory: Path) -> bool:
+    """Can oneDNN take whatever ``processor`` advertises? As remembered, else as a child finds out."""
+    # The system decides as well whether tiles can be used.
+    name = digest(processor, torch_version, platform.release())
+    place = directory / "machine" / f"onednn-{name}.json"
+    with suppress(OSError, ValueError):
+        answer = json.loads(place.read_text(encoding="utf-8"))
+        if isinstance(answer, bool):
+            return answer
+    works = _try() == 0
+    with suppress(OSError):  # asked again next time
+        write_json(place, works)
+    return works
+
+
+def _try() -> int:
+    """The exit code of a child that computes without the limit."""
+    free = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    done = subprocess.run([sys.executable, "-c", PROBE], env=free, capture_output=True, check=False)
+    return done.returncode
+
+
+def _beyond_limit() -> bool:
+    """Has oneDNN settled on more than the limit? Only then has it float16: no trial that would spoil it."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())

@@ -1,0 +1,378 @@
+"""The package on a GPU, by the double of one: same numbers as on the CPU, results where the inputs are."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import fake_cuda
+from repalign import (
+    alignment,
+    covariance,
+    data,
+    features,
+    kernels,
+    linear,
+    models,
+    probes,
+    propagation,
+    tangent,
+    train,
+)
+from repalign.machine import devices
+from repalign.models import transfer
+
+
+def drawn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+PHI, WIDE, LONG = drawn(12, 5), drawn(5, 12, seed=1), drawn(40, 6, seed=2)
+Y, TARGETS = drawn(12, seed=3), drawn(12, 3, seed=4)
+LABELS = torch.arange(12) % 3
+KERNEL, OTHER = PHI @ PHI.mT, TARGETS @ TARGETS.mT
+REPS = drawn(4, 12, 5, seed=5)
+COV, WEIGHTS = torch.cov(LONG.mT), torch.cov(drawn(40, 6, seed=6).mT)
+IMAGES = drawn(5, 3, 8, 8, seed=7)
+PREDICTIONS = torch.arange(36).reshape(3, 12) % 5
+STEPS = torch.tensor([0, 1, 10, 100])
+
+
+def both(call):
+    """``call(put)`` with everything left on the CPU, and with everything put on the GPU; as flat lists."""
+    expected = tree_leaves(call(lambda value: value))
+    with fake_cuda.installed():
+        found = tree_leaves(call(lambda value: value.to("cuda")))
+        away = [leaf for leaf in found if isinstance(leaf, Tensor) and leaf.device.type != "cuda"]
+        found = [leaf.cpu() if isinstance(leaf, Tensor) else leaf for leaf in found]
+    return expected, found, away
+
+
+def same(call):
+    expected, found, away = both(call)
+    assert expected
+    assert away == [], "a result is not where its inputs are"
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+MEASURES = {
+    "unit_rows": lambda on: alignment.unit_rows(on(PHI), constant=True),
+    "spectrum": lambda on: alignment.spectrum(on(PHI), on(TARGETS)),
+    "spectrum of class numbers": lambda on: alignment.spectrum(on(WIDE), on(torch.arange(5))),
+    "spectrum, the top": lambda on: alignment.spectrum(on(LONG), on(LONG[:, 0]), top=2),
+    "spectrum of blocks": lambda on: alignment.spectrum(
+        [(on(PHI[:7]), on(TARGETS[:7])), (on(PHI[7:]), on(TARGETS[7:]))]
+    ),
+    "spectrum at thresholds": lambda on: alignment.spectrum(on(PHI), on(Y)).alignment(on(PHI[0].abs())),
+    "spectrum's curve": lambda on: alignment.spectrum(on(PHI), on(Y)).curve(torch.linspace(0, 1, 5)),
+    "spectrum's area": lambda on: alignment.spectrum(on(PHI), on(Y)).area(),
+    "alignment": lambda on: alignment.alignment(on(PHI), on(Y), 0.5),
+    "alignment, threshold from the CPU": lambda on: alignment.alignment(
+        on(PHI), on(Y), torch.tensor([0.5, 1])
+    ),
+    "alignment_curve": lambda on: alignment.alignment_curve(on(PHI), on(TARGETS)),
+    "alignment_curve at thresholds": lambda on: alignment.alignment_curve(on(PHI), on(Y), on(Y.abs())),
+    "cumulative_power of a kernel": lambda on: alignment.cumulative_power(on(KERNEL), on(TARGETS)),
+    "cumulative_power of features": lambda on: alignment.cumulative_power(on(PHI), on(Y), kind="features"),
+    "gd_loss": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, STEPS),
+    "gd_loss, steps there": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, on(STEPS)),
+    "iteration_bound": lambda on: alignment.iteration_bound(
+        on(Y[0].abs()), on(Y[1].abs() / 100), 0.1, on(Y[2].abs())
+    ),
+    "gram": lambda on: kernels.gram(on(PHI)),
+    "center": lambda on: kernels.center(on(KERNEL)),
+    "center, debiased": lambda on: kernels.center(on(KERNEL), debiased=True),
+    "hsic": lambda on: [kernels.hsic(on(KERNEL), on(OTHER), debiased=d) for d in (False, True)],
+    "kta": lambda on: kernels.kta(on(KERNEL), on(OTHER)),
+    "cka": lambda on: [kernels.cka(on(PHI), on(TARGETS), debiased=d) for d in (False, True)],
+    "cka_grid": lambda on: [
+        kernels.cka_grid(on(REPS), debiased=d, side=s) for d in (False, True) for s in ("gram", "features")
+    ],
+    "cka_grid of two sets": lambda on: kernels.cka_grid(on(REPS), [on(PHI), on(TARGETS)], batch_size=6),
+    "stable_rank": lambda on: kernels.stable_rank(on(KERNEL)),
+    "effective_rank": lambda on: kernels.effective_rank(on(KERNEL)),
+    "misalignment": lambda on: covariance.misalignment(on(COV), on(WEIGHTS)),
+    "misalignment_in": lambda on: covariance.misalignment_in(on(torch.linalg.qr(COV).Q), on(WEIGHTS)),
+    "transfer_function": lambda on: covariance.transfer_function(on(COV), on(WEIGHTS)),
+    "patch_covariance": lambda on: covariance.patch_covariance(on(IMAGES), 3, batch_size=2),
+    "patch_covariance of bytes": lambda on: covariance.patch_covariance(on(IMAGES.byte()), 2, stride=2),
+    "eigenvector_agreement": lambda on: covariance.eigenvector_agreement(on(COV), on(WEIGHTS)),
+    "rotation_error": lambda on: covariance.rotation_error(on(torch.tensor([3.0, 2.0, 1.0])), 100),
+    "correlations": lambda on: propagation.correlations(on(torch.tensor([0.1, 0.5])), 4),
+    "gaps": lambda on: propagation.gaps(on(torch.tensor([0.1, 0.5])), 40),
+    "forward_information": lambda on: propagation.forward_information(on(torch.tensor([0.1, 0.5])), 4),
+    "backward_information": lambda on: propagation.backward_information(on(torch.tensor([0.1, 0.5])), 4),
+    "equilibrium_layer": lambda on: propagation.equilibrium_layer(
+        on(torch.tensor([0.1, 0.5])), on(torch.tensor([10, 100]))
+    ),
+    "fit_probes": lambda on: probes.fit_probes(on(REPS), on(LABELS), epochs=2, lr=0.1, batch_size=5, chunk=3),
+    "fit_probes, labels on the CPU": lambda on: probes.fit_probes(on(REPS), LABELS, epochs=2),
+    "fit_probes, ridge": lambda on: probes.fit_probes(on(REPS), on(LABELS), method="ridge"),
+    "probes' scores and classes": lambda on: [
+        (p.scores(on(REPS)), p.predict(on(REPS)))
+        for p in [probes.fit_probes(on(REPS), on(LABELS), method="ridge")]
+    ],
+    "planes": lambda on: probes.planes(on(PHI), on(torch.tensor([[0, 1, 2], [3, 4, 5]])), resolution=4),
+    "planes, triplets on the CPU": lambda on: probes.planes(on(PHI), torch.tensor([[0, 1, 2]]), resolution=4),
+    "plane_batches": lambda on: list(
+        probes.plane_batches(on(PHI), on(torch.tensor([[0, 1, 2]])), resolution=3)
+    ),
+    "decision_region_similarity": lambda on: probes.decision_region_similarity(on(PREDICTIONS)),
+    "decision_region_similarity of two": lambda on: probes.decision_region_similarity(
+        on(PREDICTIONS), on(PREDICTIONS.flip(0))
+    ),
+    "squared_descent": lambda on: linear.squared_descent(
+        on(PHI), on(Y), on(PHI), on(Y), eta=(0.1, 0.5), steps=STEPS
+    ),
+    "logistic_descent": lambda on: linear.logistic_descent(
+        on(PHI), on(Y.sign()), on(PHI), on(Y.sign()), eta=(0.1, 0.5), steps=on(STEPS)
+    ),
+    "rbf features": lambda on: features.rbf(on(PHI), on(PHI[:2])),
+    "hog": lambda on: features.hog(on(drawn(2, 1, 32, 32).sigmoid())),
+    "dictionary": lambda on: features.dictionary(on(PHI), 4, passes=1),
+    "labels": lambda on: [
+        data.signs(on(LABELS % 2)),
+        data.one_hot(on(LABELS)),
+        data.shuffled(on(LABELS), seed=0),
+        data.noisy(on(LABELS), 0.5, seed=0),
+    ],
+    "crop_and_flip": lambda on: train.crop_and_flip(on(IMAGES), torch.Generator().manual_seed(0)),
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_measure(name):
+    same(MEASURES[name])
+
+
+def mlp(on, outputs=3):
+    return on(models.MLP(5, outputs, depth=2, width=6, seed=0).double())
+
+
+def cnn(on):
+    return on(models.SimpleCNN((3, 8, 8), 2, convs=2, filters=3, units=4, pool=True, seed=0).double())
+
+
+VECTOR = drawn(sum(p.numel() for p in mlp(lambda net: net).parameters()))
+ONE_HOT = torch.eye(3, dtype=torch.float64)[LABELS]
+TANGENT = {
+    "layer_kernels": lambda on: [tangent.layer_kernels(mlp(on), on(PHI), o) for o in ("all", "trace")],
+    "layer_kernels of a CNN": lambda on: tangent.layer_kernels(cnn(on), on(IMAGES), "trace", batch_size=2),
+    "layer_kernels of a transformer": lambda on: tangent.layer_kernels(
+        on(models.vit_small(2, image_size=8, depth=1, width=6).double()), on(IMAGES[:2]), "trace"
+    ),
+    "ntk": lambda on: [tangent.ntk(mlp(on), on(PHI), o) for o in ("all", "trace")],
+    "label_alignment": lambda on: tangent.label_alignment(mlp(on), on(PHI), on(TARGETS)),
+    "label_alignment, trace": lambda on: tangent.label_alignment(mlp(on), on(PHI), on(TARGETS), "trace"),
+    "alignment_terms": lambda on: tangent.alignment_terms(mlp(on), on(PHI), on(TARGETS)),
+    "forward_backward": lambda on: tangent.forward_backward(mlp(on), on(PHI)),
+    "hessian_vector": lambda on: tangent.hessian_vector(mlp(on), on(PHI), on(TARGETS), on(VECTOR)),
+    "hessian_top": lambda on: [tangent.hessian_top(mlp(on), on(PHI), on(TARGETS), k=2).values],
+    "layer_energy": lambda on: tangent.layer_energy(mlp(on), on(VECTOR)),
+    "fisher_spectrum": lambda on: tangent.fisher_spectrum(mlp(on), on(PHI), 3),
+    "fisher_correlation": lambda on: tangent.fisher_correlation(mlp(on), on(PHI), on(LABELS)),
+}
+
+
+@pytest.mark.parametrize("name", TANGENT)
+def test_tangent(name):
+    same(TANGENT[name])
+
+
+def trained(on, make=mlp, **options):
+    net = make(on)
+    x = on(PHI if make is mlp else IMAGES)
+    y = on(LABELS if make is mlp else LABELS[:5] % 2)
+    history = train.fit(net, x, y, epochs=3, batch_size=4, lr=0.05, **options)
+    return list(net.parameters()), history.loss, train.accuracy(net, x, y), train.predict(net, x)
+
+
+@pytest.mark.parametrize("optimizer", sorted(train.OPTIMIZERS))
+def test_fit_with_every_optimizer(optimizer):
+    same(lambda on: trained(on, optimizer=optimizer))
+
+
+@pytest.mark.parametrize("schedule", sorted(train.SCHEDULES))
+def test_fit_with_every_schedule(schedule):
+    same(lambda on: trained(on, schedule=schedule))
+
+
+def test_fit_with_its_options():
+    same(lambda on: trained(on, cnn, augment=train.crop_and_flip, channels_last=True, optimizer="momentum"))
+    same(lambda on: trained(on, stop_fit=1, weight_decay=0.01))
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_fit_with_one_output(loss):
+    def run(on):
+        net = mlp(on, 1)
+        train.fit(net, on(PHI), on(Y.sign()), loss=loss, epochs=2)
+        return list(net.parameters())
+
+    same(run)
+
+
+def test_fit_brings_the_data_to_the_model():
+    with fake_cuda.installed():
+        net = mlp(lambda net: net.cuda())
+        train.fit(net, PHI, LABELS, epochs=1)
+        assert train.accuracy(net, PHI, LABELS) >= 0
+        assert train.predict(net, PHI).device.type == "cuda"
+
+
+def test_fit_measures_and_resumes(tmp_path):
+    with fake_cuda.installed():
+        runs = {}
+        for name, epochs in (("whole", [4]), ("parts", [4, 4])):
+            for _ in epochs:
+                net = mlp(lambda net: net.cuda())
+
+                def area(net, epoch):
+                    return float(alignment.spectrum(net(PHI.cuda()), Y.cuda()).area())
+
+                def stop(epoch, history, first=name == "parts" and name not in runs):
+                    if first and epoch == 2:
+                        raise InterruptedError
+
+                try:
+                    history = train.fit(
+                        net,
+                        PHI,
+                        LABELS,
+                        epochs=4,
+                        measure=area,
+                        checkpoint=tmp_path / name,
+                        progress=stop,
+                    )
+                except InterruptedError:
+                    runs[name] = None
+                    continue
+                runs[name] = history.loss, history.measured, [p.tolist() for p in net.parameters()]
+        assert runs["whole"] == runs["parts"]
+
+
+def test_fit_in_lower_precision():
+    with fake_cuda.installed():
+        net = models.MLP(5, 3, depth=1, width=6, seed=0).cuda()
+        history = train.fit(net, PHI.float(), LABELS, epochs=2, bfloat16=True)
+        assert history.loss[-1] > 0
+        assert {p.device.type for p in net.parameters()} == {"cuda"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_fit_many(optimizer):
+    def run(on):
+        nets = [on(models.MLP(5, 3, depth=1, width=6, seed=seed).double()) for seed in range(3)]
+        histories = train.fit_many(
+            nets, on(PHI), on(LABELS), epochs=2, seeds=range(3), lr=[0.1, 0.2, 0.3], optimizer=optimizer
+        )
+        return [list(net.parameters()) for net in nets], [h.loss for h in histories]
+
+    same(run)
+
+
+def test_extract_from_both_sides():
+    expected = features.extract(cnn(lambda net: net), IMAGES)
+    with fake_cuda.installed():
+        net = cnn(lambda net: net.cuda())
+        for x in (IMAGES.cuda(), IMAGES):  # also from a set that does not fit on the GPU
+            found = features.extract(net, x, batch_size=2)
+            torch.testing.assert_close({name: rows.cpu() for name, rows in found.items()}, expected)
+
+
+def test_extract_to_files(tmp_path):
+    with fake_cuda.installed():
+        paths = features.extract(mlp(lambda net: net.cuda()), PHI.cuda(), out=tmp_path)
+        grid = kernels.cka_grid(list(paths.values()))
+    assert grid.shape == (2, 2)
+
+
+SMALL = {
+    "mlp": dict(inputs=3 * 32 * 32, outputs=2, width=4),
+    "rbf": dict(inputs=3 * 32 * 32, units=4),
+    "simple_cnn": dict(filters=4, units=4),
+    "preact_resnet18": dict(k=2),
+    "resnet11": dict(width=4),
+    "wide_resnet": dict(blocks=1, width=1),
+    "t2t_vit": dict(depth=7, image_size=32),
+    "vit_small": dict(depth=1, width=12),
+    "vit_b_16": dict(image_size=32),
+}
+
+
+# Their first weights alone would take longer to draw than all the rest: they run on zeros.
+LARGE = {"resnet50", "resnet101", "imagenet_vgg16", "imagenet_vgg19", "vit_b_16"}
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+def test_every_model(name):
+    x = drawn(2, 3, 32, 32, dtype=torch.float32)
+    with torch.device("meta" if name in LARGE else "cpu"):
+        net = models.build(name, **SMALL.get(name, {})).eval()
+    if name in LARGE:
+        net.to_empty(device="cpu")
+        for value in net.state_dict().values():
+            value.zero_()
+    with torch.no_grad():
+        expected = net(x)
+        with fake_cuda.installed():
+            net.to("cuda")
+            found = net(x.cuda())
+            assert found.device.type == "cuda"
+            found = found.cpu()
+            hidden = features.extract(net, x.cuda(), models.probed_layers(net)[-1:])
+            assert [len(rows) for rows in hidden.values()] == [2]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp", "simple_cnn", "preact_resnet18", "resnet11", "t2t_vit", "vit_small", "rbf"]
+)
+def test_models_learn_there(name):
+    """Their gradients, and whatever they do only in training."""
+    x = drawn(4, 3, 32, 32, dtype=torch.float32)
+    with fake_cuda.installed():
+        net = models.build(name, **SMALL[name]).to("cuda")
+        outputs = net(x[:1].cuda()).shape[1]
+        if outputs == 1:
+            train.fit(net, x, torch.tensor([1.0, -1, 1, -1]), loss="squared", epochs=1)
+        else:
+            train.fit(net, x, torch.arange(4) % 2, epochs=1)
+        assert {p.device.type for p in net.parameters()} == {"cuda"}
+
+
+def test_transfer_between_networks():
+    def run(on):
+        source, target = (
+            on(models.SimpleCNN((3, 8, 8), 2, convs=2, filters=20, units=4, seed=seed)) for seed in (0, 1)
+        )
+        covariance = transfer.filter_covariance(source, "conv0")
+        return [
+            covariance,
+            *transfer.copy_layers(source, target, 1).parameters(),
+            *transfer.replace_head(source, 3).parameters(),
+            *transfer.sample_filters(source, "conv0", covariance).parameters(),
+            *transfer.eigenvector_filters(source, "conv0", covariance).parameters(),
+            *transfer.rescale(source, transfer.norms(target)).parameters(),
+        ]
+
+    same(run)
+
+
+def test_devices_by_name():
+    with fake_cuda.installed():
+        assert devices.device("auto").type == devices.device("cuda").type == "cuda"
+        assert devices.device("cuda:0").index == 0
+        with pytest.raises(ValueError, match="there are 1 GPUs"):
+            devices.device("cuda:1")
+        assert isinstance(devices.seed_everything(3), torch.Generator)
+
+
+def test_a_mistake_would_be_found():
+    """What these tests rest on: a measure that forgets the device fails under the double."""
+
+    def forgetful(x):
+        return x * torch.ones(len(x))
+
+    with pytest.raises(RuntimeError, match="same device"):
+        both(lambda on: forgetful(on(Y)))
