@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
-	@echo 'PROFILE=smoke|laptop|desktop|paper (now $(PROFILE)), JOBS=N notebooks at a time (0: one per core)'
+	@echo 'PROFILE=smoke|laptop|desktop|paper (now $(PROFILE)), JOBS=N cores at most (0: all)'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -8,7 +8,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from command import ROOT, repalign
-from repalign.machine import onednn
+from repalign.machine import cores, onednn
 
 # Before anything computes, here and in the processes that tests start.
 onednn.prepare()
@@ -56,8 +56,10 @@ def book(tmp_path_factory):
         for name in ("_toc.yml", "_config.yml", "README.md"):
             shutil.copy(ROOT / name, root)
         cache = str(tmp_path_factory.mktemp("cache"))
-        # One page at a time: then a page's sweeps run in worker processes, as they do for a reader.
-        done = repalign("run", "--profile", "smoke", "--jobs", "1", cwd=root, REPALIGN_CACHE=cache)
+        # Every cell of every sweep in a worker process, as for a reader, and not only when a core is free.
+        workers = {cores.VARIABLE: "", "REPALIGN_JOBS": "2"}
+        words = ["run", "--profile", "smoke", "--jobs", "1"]
+        done = repalign(*words, cwd=root, REPALIGN_CACHE=cache, **workers)
         assert done.returncode == 0, done.stderr
 
     return once(tmp_path_factory, "book", build)

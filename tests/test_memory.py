@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from joblib.externals.loky import get_reusable_executor
 
 from repalign import study
 from repalign.machine import memory
 from repalign.runner import one
+from repalign.study import workers
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 
@@ -107,11 +107,11 @@ def in_worker(number, code):
 
 def test_workers_of_a_sweep_keep_their_memory():
     """Outside the runner as well; the process that asks, which is the user's, is left as it is."""
-    get_reusable_executor().shutdown(wait=True)
+    workers.close()
     found = study.sweep(in_worker, [dict(number=i, code=BLOCKS) for i in range(4)], jobs=2)
     assert {mapped for mapped, _ in found} == {False}
     assert os.getpid() not in {pid for _, pid in found}
-    get_reusable_executor().shutdown(wait=True)
+    workers.close()
     if not any(name.startswith("MALLOC_") for name in os.environ):
         ((mapped, pid),) = study.sweep(in_worker, [dict(number=9, code=BLOCKS)], jobs=1)
         assert (mapped, pid) == (True, os.getpid())

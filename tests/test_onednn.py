@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import torch
-from joblib.externals.loky import get_reusable_executor
 
 from repalign import models, study, train
 from repalign.machine import onednn
@@ -212,11 +211,11 @@ def limit_of(number):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_workers_of_a_sweep_are_told(machine, jobs):
     machine.code = 1
-    get_reusable_executor().shutdown(wait=True)  # workers of an earlier sweep keep their environment
+    workers.close()  # workers of an earlier sweep keep their environment
     found = study.sweep(limit_of, [dict(number=i) for i in range(4)], jobs=jobs)
     assert {limit for limit, _ in found} == {LIMIT["ONEDNN_MAX_CPU_ISA"]}
     assert (os.getpid() in {pid for _, pid in found}) == (jobs == 1)
-    get_reusable_executor().shutdown(wait=True)
+    workers.close()
 
 
 def test_a_page_in_jupyter_is_told(machine, capsys):

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 import repalign as repalign_package
@@ -256,7 +259,7 @@ def test_a_damaged_result_is_named(root):
     repalign("run", cwd=root)
     (root / "build/laptop/toy/01_a/claims/toy.01_a.json").write_text("{")
     one_line(repalign("claims", cwd=root), "is damaged", "Delete it")
-    # Running the page again mends it.
+    # Running the page again repairs it.
     assert repalign("run", "--force", cwd=root).returncode == 0
     assert measured(root) == {"n": 2, "word": "hello"}
 
@@ -314,6 +317,144 @@ def _alive(pid):
         return False
 
 
+SWEEPS = """
+import os, time
+from pathlib import Path
+
+def cell(n, marks):
+    (Path(marks) / str(os.getpid())).touch()
+    time.sleep(600)
+
+study.sweep(cell, [dict(n=n, marks={marks!r}) for n in range(2)])
+"""
+
+
+def test_killed_it_takes_its_kernels_and_their_workers_along(root):
+    marks = root / "marks"
+    marks.mkdir()
+    write(root, "01_a", body=SWEEPS.format(marks=str(marks)))
+    command = [sys.executable, "-m", "repalign", "run", "--jobs", "2"]
+    with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 300
+        # The page is alone: its kernel computes one cell, and a worker on the other core the second one.
+        while len(list(marks.iterdir())) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert {int(mark.name) for mark in marks.iterdir()} < {member.pid for member in family}
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert [member for member in alive if member.status() != psutil.STATUS_ZOMBIE] == []
+    # The next run clears what the killed one left.
+    write(root, "01_a")
+    assert repalign("run", cwd=root).returncode == 0
+    assert [p.name for p in (root / "build").iterdir()] == ["laptop"]
+
+
+def test_long_pages_first_and_unknown_ones_before_them(root, monkeypatch):
+    took = {"01_a": ("build/laptop", 5), "02_b": ("build/laptop", 50), "04_d": ("records", 20)}
+    for name in ("02_b", "03_c", "04_d"):
+        write(root, name)
+    for name, (where, seconds) in took.items():
+        place = root / where / "toy" / name
+        place = place / "2026-01-01-desktop" if where == "records" else place
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(json.dumps({"seconds": seconds}))
+    order = []
+
+    def one(self, job, scratch, start):
+        order.append(job.page.name.removeprefix("toy/"))
+        return execute.Result(job.page.name, "ran")
+
+    monkeypatch.setattr(execute.Executor, "_one", one)
+    work = [
+        execute.job(root, page, pages.parameters_for(page, "laptop", "cpu", {})) for page in pages.find(root)
+    ]
+    results = execute.Executor(root, 1, lambda *_: None, lambda _: None).run(work)
+    assert order == ["03_c", "02_b", "04_d", "01_a"]
+    assert [result.page for result in results] == ["toy/01_a", "toy/02_b", "toy/03_c", "toy/04_d"]
+
+
+def test_the_cores_of_ended_pages_are_free_for_the_sweeps_of_the_others(root, monkeypatch):
+    """Three pages on two cores: none is free while one waits, one as soon as a single page is left."""
+    for name in ("02_b", "03_c"):
+        write(root, name)
+    free, last = [], threading.Event()
+
+    def one(self, job, scratch, start):
+        shared, name = start.keywords["shared"], job.page.name
+        assert start.keywords["threads"] == 1
+        if name == "toy/03_c":  # starts when one of the others has ended
+            free.append(shared.take())
+            last.set()
+        if name == "toy/02_b":
+            assert last.wait(60)
+            deadline = time.monotonic() + 60
+            while (core := shared.take()) is None:
+                assert time.monotonic() < deadline
+            core.release()
+            free.append("one")
+        return execute.Result(name, "ran")
+
+    monkeypatch.setattr(execute.Executor, "_one", one)
+    work = [
+        execute.job(root, page, pages.parameters_for(page, "laptop", "cpu", {})) for page in pages.find(root)
+    ]
+    execute.Executor(root, 2, lambda *_: None, lambda _: None).run(work, force=True)
+    assert free == [None, "one"]
+
+
+def test_killed_while_publishing_a_page_does_not_count_as_run(root, monkeypatch):
+    (page,) = pages.find(root)
+    job = execute.job(root, page, pages.parameters_for(page, "laptop", "cpu", {}))
+    executor = execute.Executor(root, 1, lambda *_: None, lambda _: None)
+
+    def publish():
+        results = root / "fresh"
+        results.mkdir()
+        (results / "run.json").write_text(json.dumps({"data": {}, "changed": {}}))
+        (root / "page.ipynb").write_text("{}")
+        executor._publish(job, results, root / "page.ipynb", 1.0)
+
+    publish()
+    assert execute.unchanged(job)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_):
+        raise KilledError
+
+    for module, step in ((execute.os, "replace"), (execute, "replace_directory")):
+        publish()
+        with monkeypatch.context() as patch:
+            patch.setattr(execute, "write_json", lambda *_: None)
+            patch.setattr(module, step, killed)
+            with pytest.raises(KilledError):
+                publish()
+        assert not (job.results / "run.json").exists()
+        assert not execute.unchanged(job)
+        shutil.rmtree(root / "fresh")
+
+
+def test_a_run_with_other_settings_is_not_recorded(root):
+    """Neither a changed setting of the table nor a changed parameter; the same value is no change."""
+    assert repalign("run", "--set", "n=9", "--set", "word=you", cwd=root).returncode == 0
+    run = records.live(root, "toy/01_a", "laptop").run
+    assert run["changed"] == {"n": 9, "word": "you"}
+    assert run["device"] == "auto"
+    one_line(
+        repalign("record", "--profile", "laptop", cwd=root), "with n=9, word=you", "repalign run toy/01_a"
+    )
+    assert records.newest(root, "toy/01_a") is None
+    (claim,) = json.loads(repalign("claims", "--json", cwd=root).stdout)
+    assert claim["profile"] == "laptop with n=9, word=you"
+    assert repalign("run", "--set", "n=2", "--set", "word=hello", "--device", "cpu", cwd=root).returncode == 0
+    assert repalign("record", "--profile", "laptop", cwd=root).returncode == 0
+    run = records.newest(root, "toy/01_a").run
+    assert (run["changed"], run["device"]) == ({}, "cpu")
+
+
 def test_a_missing_kernel_says_what_to_install(root, monkeypatch):
     there = execute.find_spec
     monkeypatch.setattr(execute, "find_spec", lambda name: None if name == "ipykernel" else there(name))
@@ -340,7 +481,7 @@ def test_a_directory_is_replaced_whole_by_several_at_once(tmp_path):
 def test_whole_pages_on_a_dask_cluster(root):
     distributed = pytest.importorskip("distributed")
     write(root, "02_b", body="raise KeyError('elsewhere')")
-    options = dict(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None)
+    options = dict(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=":0")
     with distributed.LocalCluster(**options) as cluster:
         done = repalign("run", "--dask", cluster.scheduler_address, "--whole-pages", cwd=root)
     assert done.returncode == 1

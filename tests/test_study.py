@@ -581,3 +581,16 @@ def test_ids_inside_figures_do_not_collide_on_a_page():
 def test_reading_claims_needs_no_torch():
     code = "import sys, repalign.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_results_by_hand_go_to_the_project_from_anywhere_below_it(tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    (root / "notebooks" / "toy").mkdir(parents=True)
+    monkeypatch.delenv("REPALIGN_OUT")
+    monkeypatch.chdir(root / "notebooks" / "toy")
+    # Not a project yet: below the current directory.
+    assert style.output_directory() == root / "notebooks" / "toy" / "build" / "by-hand"
+    (root / "_toc.yml").touch()
+    assert style.output_directory() == root / "build" / "by-hand"
+    monkeypatch.setenv("REPALIGN_OUT", str(tmp_path / "said"))
+    assert style.output_directory() == tmp_path / "said"

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from joblib.externals.loky import get_reusable_executor
 
 from repalign import data, study
-from repalign.study import send
+from repalign.study import send, workers
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_idle_workers():
-    """joblib keeps its workers for the next sweep; here they would outlive the tests."""
+    """Workers wait for the next sweep; here they would outlive the tests."""
     yield
-    get_reusable_executor().shutdown(wait=True)
+    workers.close()
 
 
 def cell(n, seed, log=""):
@@ -252,7 +251,7 @@ def test_a_dask_cluster_gives_the_same_results_and_survives_a_lost_worker(tmp_pa
     distributed = pytest.importorskip("distributed")
     here = values(study.sweep(cell, grid(), jobs=2))
     os.environ["REPALIGN_CACHE"] = str(tmp_path / "elsewhere")
-    options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    options = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0")
     with distributed.LocalCluster(**options) as cluster:
         assert values(study.sweep(cell, grid(), dask=cluster.scheduler_address)) == here
         configs = study.grid(data=[data.load("mnist", n=20)], pair=[[data.load("mnist", n=30)] * 2], k=[1, 2])

@@ -58,6 +58,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def project_root(start: Path) -> Path | None:
+    """The book that ``start`` is in: the nearest directory above with ``_toc.yml`` and ``notebooks/``."""
+    here = start.resolve()
+    for root in (here, *here.parents):
+        if (root / "_toc.yml").is_file() and (root / "notebooks").is_dir():
+            return root
+    return None
+
+
 def cache_root() -> Path:
     """Where data and results rest between runs: ``$REPALIGN_CACHE``, else the user's cache directory."""
     return Path(os.environ.get("REPALIGN_CACHE") or platformdirs.user_cache_dir("repalign", appauthor=False))

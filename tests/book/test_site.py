@@ -1,8 +1,6 @@
 """The rendered book, as a reader meets it: in a browser, from the disk, without a network."""
 
-import os
 import re
-import shutil
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +13,6 @@ from command import ROOT
 from repalign.runner.pages import _toc_files
 
 FILES = _toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 class Links(HTMLParser):
@@ -58,21 +55,6 @@ def test_the_site_tells_nothing_of_the_machine(site):
     root = str(site.parents[1])
     for page in site.rglob("*.html"):
         assert root not in page.read_text(encoding="utf-8"), page
-
-
-@pytest.fixture(scope="session")
-def browser():
-    found = os.environ.get("REPALIGN_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found:
-        if os.environ.get("REPALIGN_REQUIRE_BROWSER"):
-            pytest.fail("no browser found, and REPALIGN_REQUIRE_BROWSER is set: install chromium")
-        pytest.skip("no Chromium or Chrome on this machine")
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    quiet += ["--disable-component-update", "--disable-sync", "--disable-quic"]
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=found, args=quiet)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from repalign.machine import onednn
+from repalign.machine import cores, onednn
 from repalign.runner import pages as pages_
 from repalign.runner import records
 from repalign.runner.pages import UserError
@@ -43,7 +43,9 @@ Profile = Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")]
 def run(
     patterns: Patterns = None,
     profile: Profile = "laptop",
-    jobs: Annotated[int, typer.Option(help="Notebooks at a time; 0 is one per core.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="Cores to use at most, and notebooks at a time; 0 is all cores.")
+    ] = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting.")
     ] = None,
@@ -70,7 +72,7 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _cluster(dask, whole_pages) as cluster, board.progress:
-            at_once = jobs or (len(work) if cluster else os.cpu_count()) or 1
+            at_once = jobs or (len(work) if cluster else cores.count())
             results = Executor(root, at_once, board.cell, board.done, cluster).run(work, force=force)
     except KeyboardInterrupt:
         err.print("stopped; finished pages are kept, and the rest runs when you start again.")
@@ -122,7 +124,7 @@ class _Board:
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, left="")
             self._started[name] = time.perf_counter()
-            self._last[name] = self._last_seconds(name)
+            self._last[name] = records.seconds(self._root, name, self._profile)
         self.progress.update(
             self._tasks[name], completed=done, total=total, left=self._left(name, done / max(total, 1))
         )
@@ -135,13 +137,6 @@ class _Board:
             return ""
         whole = last if last is not None else passed / share
         return f"about {max(whole - passed, 1):.0f} s left"
-
-    def _last_seconds(self, name: str) -> float | None:
-        try:
-            last = records.live(self._root, name, self._profile)
-        except UserError:  # damaged, and about to be replaced
-            return None
-        return float(last.run["seconds"]) if last else None
 
     def done(self, result: Any) -> None:
         self._ended += 1

@@ -174,7 +174,7 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
             )
         for kind, one in (("this run", run), ("record", record)):
             if one:
-                facts = [page.name, kind, one.run["profile"], one.run["date"], f"{one.run['seconds']:.0f} s"]
+                facts = [page.name, kind, one.profile, one.run["date"], f"{one.run['seconds']:.0f} s"]
                 facts += [one.run["machine"], one.run["commit"]]
                 costs.append("<tr>" + "".join(f"<td>{html.escape(str(f))}</td>" for f in facts) + "</tr>")
     head = "<tr><th>claim</th><th>the paper says</th><th>record</th><th>this run</th></tr>"

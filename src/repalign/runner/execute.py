@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,15 +12,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock, FileLock
+
 from repalign._code import on_disk
 from repalign._files import digest, replace_directory, write_json
-from repalign.runner import one
+from repalign.machine import cores
+from repalign.runner import one, records
 from repalign.runner.pages import Page, UserError
 from repalign.study.run import found_now, versions
 from repalign.study.style import stylesheet
@@ -86,6 +92,8 @@ def unchanged(job: Job) -> bool:
 
 
 Progress = Callable[[str, int, int], None]
+_ALIVE = "alive.lock"
+_Start = Callable[[str, dict[str, Any], Path], subprocess.Popen[str]]
 
 
 class Executor:
@@ -110,32 +118,60 @@ class Executor:
         self._stopped = False
 
     def run(self, work: list[Job], *, force: bool = False) -> list[Result]:
-        """Run ``work``; a result for each, in its order. Ctrl-C stops the kernels and keeps what is done."""
+        """Run ``work``; a result for each, in its order. Ctrl-C stops the kernels and keeps what is done.
+
+        What took longest last time starts first, and what has never run before that, so that no long page
+        is left alone at the end. Each page has a core; the sweeps of the last ones take those that are free.
+        """
         build = self._root / "build"
         try:
             build.mkdir(exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(dir=build, prefix=".run-"))
+            scratch, alive = _scratch(build)
         except OSError as error:
             raise UserError(
-                f"cannot write in {build}: {error.strerror}. Free some space, or mend the rights."
+                f"cannot write in {build}: {error.strerror}. Free some space, or change its permissions."
             ) from None
-        pool = ThreadPoolExecutor(self._jobs)
         try:
-            futures = [pool.submit(self._one, job, scratch / str(i), force) for i, job in enumerate(work)]
-            self._wait(futures)
-            return [future.result() for future in futures]
+            results = {}
+            for job in work:
+                if not force and unchanged(job):
+                    results[job.page.name] = Result(job.page.name, "unchanged")
+                    self._done(results[job.page.name])
+            todo = [job for job in work if job.page.name not in results]
+            results |= self._all(sorted(todo, key=self._expected, reverse=True), scratch)
+            return [results[job.page.name] for job in work]
         finally:
-            # Also after Ctrl-C: nothing goes on in the background, nothing half-written stays.
-            self._stop()
-            pool.shutdown(wait=True, cancel_futures=True)
+            alive.release()
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _wait(self, futures: list[Future[Result]]) -> None:
-        pending = set(futures)
-        while pending:
-            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in finished:
-                self._done(future.result())
+    def _expected(self, job: Job) -> float:
+        """The seconds that a page took last, at this profile or in its newest record; no end if never run."""
+        seconds = records.seconds(self._root, job.page.name, job.parameters["profile"], or_recorded=True)
+        return math.inf if seconds is None else seconds
+
+    def _all(self, todo: list[Job], scratch: Path) -> dict[str, Result]:
+        """Run ``todo`` in this order; results by page."""
+        at_once = max(1, min(self._jobs, len(todo)))
+        pool = ThreadPoolExecutor(at_once)
+        results = {}
+        with cores.shared_out(self._jobs) as shared:
+            # A page's core is ours until there are fewer pages than cores: then a sweep may have it.
+            held = [core for _ in todo[:at_once] if (core := shared.take())]
+            start = partial(one.start, threads=self._jobs // at_once, shared=shared)
+            pending = {pool.submit(self._one, job, scratch / str(i), start) for i, job in enumerate(todo)}
+            try:
+                while pending:
+                    finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for result in (future.result() for future in finished):
+                        results[result.page] = result
+                        self._done(result)
+                    while len(held) > len(pending):
+                        held.pop().release()
+                return results
+            finally:
+                # Also after Ctrl-C: nothing goes on in the background.
+                self._stop()
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def _stop(self) -> None:
         with self._lock:
@@ -143,14 +179,12 @@ class Executor:
             for process in self._running:
                 process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
 
-    def _one(self, job: Job, scratch: Path, force: bool) -> Result:
+    def _one(self, job: Job, scratch: Path, start: _Start) -> Result:
         name = job.page.name
-        if not force and unchanged(job):
-            return Result(name, "unchanged")
         started = time.perf_counter()
         try:
             scratch.mkdir()
-            problem, executed = self._execute(job, scratch), scratch / one.NOTEBOOK
+            problem, executed = self._execute(job, scratch, start), scratch / one.NOTEBOOK
             seconds = time.perf_counter() - started
             if problem:
                 kept = self._root / "build" / "failed" / job.parameters["profile"] / f"{name}.ipynb"
@@ -163,15 +197,14 @@ class Executor:
             return Result(name, "failed", time.perf_counter() - started, _plain_oserror(error))
         return Result(name, "ran", seconds)
 
-    def _execute(self, job: Job, scratch: Path) -> str:
+    def _execute(self, job: Job, scratch: Path, start: _Start) -> str:
         """Execute in ``scratch``; what went wrong, or nothing."""
         if self._cluster is not None:
             return self._on_cluster(job.source, job.parameters, scratch)
         with self._lock:
             if self._stopped:
                 return "stopped before it began"
-            threads = max(1, (os.cpu_count() or 1) // self._jobs)
-            process = one.start(job.source, job.parameters, scratch, threads)
+            process = start(job.source, job.parameters, scratch)
             self._running.add(process)
         try:
             return one.follow(
@@ -196,16 +229,34 @@ class Executor:
         return str(problem)
 
     def _publish(self, job: Job, results: Path, executed: Path, seconds: float) -> None:
-        """Put results, then the page, in their places. A page's stamp is what makes it count as run."""
+        """Put the page, then its results, in their places.
+
+        ``run.json`` is what makes a page count as run: killed in between, there is none.
+        """
         run = json.loads((results / "run.json").read_text(encoding="utf-8"))
         run |= {"key": job.key, "seconds": round(seconds, 1), "date": time.strftime("%Y-%m-%d")}
         if _key(job.source, job.parameters) != job.key:
             run["key"] = "the package was edited while the page ran"
         run["commit"] = commit(self._root)
+        run["device"] = job.parameters["device"]
+        run["changed"] |= job.page.changed(job.parameters)
         write_json(results / "run.json", run)
         job.results.parent.mkdir(parents=True, exist_ok=True)
-        replace_directory(results, job.results)
+        (job.results / "run.json").unlink(missing_ok=True)
         os.replace(executed, job.notebook)
+        replace_directory(results, job.results)
+
+
+def _scratch(build: Path) -> tuple[Path, BaseFileLock]:
+    """A directory for this run, with a lock for as long as it lasts; what killed runs left is removed."""
+    for left in build.glob(".run-*"):
+        with suppress(OSError), FileLock(left / _ALIVE, blocking=False):
+            shutil.rmtree(left, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(dir=build, prefix=".new-"))
+    alive = FileLock(fresh / _ALIVE)
+    alive.acquire()
+    # Under its name only now: another run must not take it for one that was left.
+    return fresh.rename(build / fresh.name.replace(".new-", ".run-")), alive
 
 
 def commit(root: Path) -> str:

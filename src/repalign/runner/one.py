@@ -14,13 +14,20 @@ from typing import Any
 
 from repalign._files import write_json
 from repalign.machine import memory, onednn
+from repalign.machine.cores import VARIABLE, Cores
 
 NOTEBOOK = "page.ipynb"
 RESULTS = "results"
 
 
-def start(source: str, parameters: dict[str, Any], scratch: Path, threads: int) -> subprocess.Popen[str]:
-    """Start papermill on ``source`` (py:percent text); it writes NOTEBOOK and RESULTS in ``scratch``."""
+def start(
+    source: str, parameters: dict[str, Any], scratch: Path, threads: int, shared: Cores | None = None
+) -> subprocess.Popen[str]:
+    """Start papermill on ``source`` (py:percent text); it writes NOTEBOOK and RESULTS in ``scratch``.
+
+    The page computes with ``threads`` threads; its sweeps use the free ones of the ``shared`` cores, or as
+    many cores as it has threads. All of it ends with this process, however this one ends.
+    """
     import jupytext
 
     notebook = jupytext.reads(source, fmt="py:percent")
@@ -30,20 +37,21 @@ def start(source: str, parameters: dict[str, Any], scratch: Path, threads: int) 
     environment = {
         # Several pages at once would otherwise fight for the cores, and so would their sweeps.
         "OMP_NUM_THREADS": str(threads),
-        "REPALIGN_JOBS": str(threads),
+        **({VARIABLE: str(shared)} if shared else {"REPALIGN_JOBS": str(threads)}),
         **memory.environment(),
         **onednn.environment(),
         **os.environ,
         "REPALIGN_OUT": str(scratch / RESULTS),
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
     }
-    command = [sys.executable, "-m", "papermill", str(scratch / "source.ipynb"), str(scratch / NOTEBOOK)]
+    command = [sys.executable, "-m", "repalign.runner.guarded"]
+    command += [str(scratch / "source.ipynb"), str(scratch / NOTEBOOK)]
     command += ["-f", str(scratch / "parameters.json"), "--cwd", str(scratch)]
     command += ["--progress-bar", "--no-log-output"]
     return subprocess.Popen(
         command,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # it ends when this is closed: by us, or by the system when we are killed
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,16 +62,18 @@ def start(source: str, parameters: dict[str, Any], scratch: Path, threads: int) 
 
 def follow(process: subprocess.Popen[str], scratch: Path, report: Callable[[int, int], None]) -> str:
     """Report cells done and all cells as they run; at the end, what went wrong, or nothing."""
+    assert process.stdin is not None
     assert process.stderr is not None
     said: list[str] = []
-    with process.stderr:
+    with process.stdin, process.stderr:
         for line in process.stderr:  # text mode also splits at the carriage returns of a progress bar
             bar = re.search(r"Executing:.*?(\d+)/(\d+)", line)
             if bar:
                 report(int(bar.group(1)), int(bar.group(2)))
             elif line.strip():
                 said = [*said[-40:], line.rstrip()]
-    return _problem(scratch / NOTEBOOK, "\n".join(said)) if process.wait() else ""
+        code = process.wait()
+    return _problem(scratch / NOTEBOOK, "\n".join(said)) if code else ""
 
 
 def on_worker(source: str, parameters: dict[str, Any]) -> tuple[str, dict[str, bytes]]:

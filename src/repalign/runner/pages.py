@@ -10,9 +10,15 @@ from typing import Any
 
 import yaml
 
+from repalign._files import project_root
+
 
 class UserError(Exception):
-    """Something the user can mend: shown as one line, without a traceback."""
+    """Something the user can fix: shown as one line, without a traceback."""
+
+
+# Parameters that every page has, and the runner sets.
+_RUNNERS = ("profile", "device", "change")
 
 
 @dataclass(frozen=True)
@@ -26,14 +32,20 @@ class Page:
     settings: tuple[str, ...]
     claims: tuple[str, ...]
 
+    def changed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What in ``given`` is not as the page has it, besides profile, device and the table's settings."""
+        return {k: v for k, v in given.items() if k not in _RUNNERS and v != self.parameters[k]}
+
 
 def project(start: Path | None = None) -> Path:
     """The root of the book: this directory or one above it, with ``_toc.yml`` and ``notebooks/``."""
-    here = (start or Path.cwd()).resolve()
-    for root in (here, *here.parents):
-        if (root / "_toc.yml").is_file() and (root / "notebooks").is_dir():
-            return root
-    raise UserError(f"no book here: {here} and the directories above it have no _toc.yml beside notebooks/.")
+    here = start or Path.cwd()
+    root = project_root(here)
+    if root is None:
+        raise UserError(
+            f"no book here: {here} and the directories above it have no _toc.yml beside notebooks/."
+        )
+    return root
 
 
 def find(root: Path, patterns: list[str] | None = None) -> list[Page]:
@@ -125,10 +137,10 @@ def parameters_for(page: Page, profile: str, device: str, change: dict[str, Any]
     for name, value in change.items():
         if name in page.settings:
             table[name] = value
-        elif name in page.parameters and name not in ("profile", "device", "change"):
+        elif name in page.parameters and name not in _RUNNERS:
             given[name] = value
         else:
-            own = [p for p in page.parameters if p not in ("profile", "device", "change")]
+            own = [p for p in page.parameters if p not in _RUNNERS]
             raise UserError(
                 f"{page.name} has no parameter {name!r}; it has {', '.join([*own, *page.settings])}."
             )

@@ -29,6 +29,12 @@ class Kept:
     run: dict[str, Any] = field(default_factory=dict)
     claims: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def profile(self) -> str:
+        """The profile, and what was changed in it: ``laptop`` or ``laptop with n=9``."""
+        given = ", ".join(f"{name}={value}" for name, value in self.run.get("changed", {}).items())
+        return self.run["profile"] + (f" with {given}" if given else "")
+
     def figure(self, id: str) -> str | None:
         """The SVG of figure ``id``, if this run drew it."""
         path = self.place / "figures" / f"{id}.svg"
@@ -52,6 +58,15 @@ def live(root: Path, page: str, profile: str) -> Kept | None:
     return kept(root / "build" / profile / page)
 
 
+def seconds(root: Path, page: str, profile: str, *, or_recorded: bool = False) -> float | None:
+    """What the last run of ``page`` at ``profile`` took; without one, None or what its newest record took."""
+    try:
+        last = live(root, page, profile) or (newest(root, page) if or_recorded else None)
+    except UserError:  # damaged, and about to be replaced
+        return None
+    return float(last.run["seconds"]) if last and "seconds" in last.run else None
+
+
 def newest(root: Path, page: str) -> Kept | None:
     """The newest record of ``page``; of the same day, the larger profile."""
     size = {"laptop": 0, "desktop": 1, "paper": 2}
@@ -72,6 +87,11 @@ def record(root: Path, page: Page, profile: str) -> Path:
         raise UserError(
             f"{page.name} has no finished run at {profile}: repalign run {page.name} --profile {profile}."
         )
+    if run.profile != profile:
+        raise UserError(
+            f"{page.name} was run at {run.profile}; only runs with the table's own settings are "
+            f"recorded: repalign run {page.name} --profile {profile}."
+        )
     place = root / "records" / page.name / f"{run.run['date']}-{profile}"
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=place.parent, prefix=".record-"))
@@ -87,7 +107,12 @@ def record(root: Path, page: Page, profile: str) -> Path:
 def evidence(root: Path, page: str, profile: str) -> dict[str, dict[str, Any]]:
     """For each claim of ``page`` its best-founded result: the newest record's, else the live run's."""
     sources = [live(root, page, profile), newest(root, page)]
-    return {id: claim for source in sources if source for id, claim in source.claims.items()}
+    return {
+        id: {**claim, "profile": source.profile}
+        for source in sources
+        if source
+        for id, claim in source.claims.items()
+    }
 
 
 def summary(claims: list[dict[str, Any]]) -> str:

@@ -26,6 +26,7 @@ class Run:
     page: str = ""
     profile: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    changed: dict[str, Any] = field(default_factory=dict)
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
     from_store: dict[str, int] = field(default_factory=lambda: {"read": 0, "computed": 0})
     declared: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -128,6 +129,7 @@ def stamp() -> None:
         "page": current.page,
         "profile": current.profile,
         "settings": current.settings,
+        "changed": current.changed,
         "seconds": current.seconds,
         "machine": machine(),
         "versions": used,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -52,10 +53,12 @@ def data_by_file(place: Path) -> Iterator[None]:
 
     def send(dataset: Dataset) -> tuple[Callable[[str], Dataset], tuple[str]]:
         path = Path(folder) / f"{dataset.fingerprint}.pt"
-        if not path.exists():
-            _keep(dataset, path)
+        with once:  # each worker is sent its cells by a thread of its own
+            if not path.exists():
+                _keep(dataset, path)
         return _opened, (str(path),)
 
+    once = threading.Lock()
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".data-", dir=place, ignore_cleanup_errors=True) as folder:
         copyreg.pickle(loading.Dataset, send)

@@ -68,4 +68,5 @@ def settings(
     values = {**table[profile], **(change or {})}
     run.current.profile = profile
     run.current.settings = values
+    run.current.changed = {k: v for k, v in values.items() if v != table[profile][k]}
     return Settings(profile, values, paper)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repalign._files import write_text
+from repalign._files import project_root, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +22,13 @@ _INK = "#010203"
 
 
 def output_directory() -> Path:
-    """Where this run's claims and figures go: what the runner says, else ``build/by-hand``."""
-    return Path(os.environ.get("REPALIGN_OUT", "build/by-hand"))
+    """Where this run's claims and figures go: what the runner says, else ``build/by-hand`` of the project.
+
+    A page by hand may run anywhere below the project, in JupyterLab in its own directory. Outside of a
+    project it is ``build/by-hand`` below the current directory.
+    """
+    said = os.environ.get("REPALIGN_OUT")
+    return Path(said) if said else (project_root(Path.cwd()) or Path.cwd()) / "build" / "by-hand"
 
 
 def use() -> None:

@@ -14,8 +14,8 @@ from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
-from repalign.machine import memory, onednn
-from repalign.study import run, send, store
+from repalign.machine import cores, onednn
+from repalign.study import run, send, store, workers
 
 _Cell = tuple[
     int, str, Any
@@ -61,9 +61,10 @@ def sweep(
     DataFrame with a line for each row, the columns of its configuration first (a data set shows as its
     name), then the row's own.
 
-    A configuration may hold data sets: they are sent to each worker once. ``jobs`` processes on this
-    machine (default: ``$REPALIGN_JOBS``, else one per core), or the Dask cluster at the address ``dask``
-    (default: ``$REPALIGN_DASK``). A worker that is lost is replaced and its cell runs again, up to
+    A configuration may hold data sets: they are sent to each worker once. At most ``jobs`` processes on
+    this machine (default: ``$REPALIGN_JOBS``, else one per core; under ``repalign run`` also no more than the
+    other pages leave free), or the Dask cluster at the address ``dask`` (default: ``$REPALIGN_DASK``). A
+    worker that is lost is replaced and its cell runs again, up to
     ``retries`` times with growing pauses. A cell that raises does not stop the others; at the end a
     :class:`SweepError` names every one that failed with its configuration.
     """
@@ -72,7 +73,7 @@ def sweep(
     keys = store.keys(fn, configs, data)
     todo = list({key: i for i, key in enumerate(keys) if not store.has(fn, key)}.values())
     dask = dask or os.environ.get("REPALIGN_DASK") or None
-    jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or os.cpu_count() or 1
+    jobs = jobs or int(os.environ.get("REPALIGN_JOBS", 0)) or cores.count()
     failed: list[tuple[dict[str, Any], str]] = []
     bar = _Bar(len(configs), len(configs) - len(todo))
     if todo:
@@ -135,12 +136,6 @@ def _compute(index: int, fn: Callable[..., Any], config: dict[str, Any], data: A
         return index, traceback.format_exc(), None
 
 
-def _in_own_process(*cell: Any) -> _Cell:
-    """In a worker that this module started."""
-    memory.keep()
-    return _compute_and_keep(*cell)
-
-
 def _compute_and_keep(
     index: int, fn: Callable[..., Any], config: dict[str, Any], key: str, data: Any, directory: str
 ) -> _Cell:
@@ -156,38 +151,17 @@ def _compute_and_keep(
 
 
 def _here(cells: list[tuple[Any, ...]], jobs: int, retries: int) -> Iterator[_Cell]:
-    """Processes of this machine, each with its share of the cores."""
-    from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    if jobs == 1:
-        for i, fn, config, key, data in cells:
-            yield _compute_and_keep(i, fn, config, key, data, str(store.directory().parent))
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    left = {cell[0]: cell for cell in cells}
-    for attempt in range(retries + 1):
-        try:
-            with parallel_config(backend="loky", inner_max_num_threads=threads):
-                work = (
-                    delayed(_in_own_process)(i, fn, config, key, data, str(store.directory().parent))
-                    for i, fn, config, key, data in list(left.values())
-                )
-                # One cell at a time: cells are long, and a lost worker should take only its own along.
-                for cell in Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work):
-                    left.pop(cell[0])
-                    yield cell
-            return
-        except TerminatedWorkerError as error:
-            # What was finished by a worker is in the store, though its answer was lost.
-            for i in [i for i, cell in left.items() if store.has(cell[1], cell[3])]:
-                left.pop(i)
-                yield i, "", None
-            if attempt == retries:
-                reason = f"a worker was lost {retries + 1} times, most likely for lack of memory ({error})"
-                yield from ((i, reason, None) for i in left)
-                return
-            time.sleep(2**attempt)
+    """Processes of this machine, each with one core."""
+    directory = str(store.directory().parent)
+    for place, done in workers.compute(
+        _compute_and_keep, [(*cell, directory) for cell in cells], jobs, retries
+    ):
+        if isinstance(done, workers.Lost):
+            i, fn, _, key, _ = cells[place]
+            # What a lost worker had finished is in the store, though its answer was lost.
+            yield i, "" if store.has(fn, key) else done.reason, None
+        else:
+            yield done
 
 
 def client(address: str) -> Any:
