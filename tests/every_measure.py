@@ -109,10 +109,12 @@ def measure_linear():
 
 def measure_probes():
     features, labels = normal(3, 20, 4), torch.arange(20) % 3
-    for method in ("adam", "ridge"):
-        found = probes.fit_probes(features, labels, method=method, epochs=1)
+    for method in (dict(), dict(method="adam", epochs=1), dict(method="ridge")):
+        found = probes.fit_probes(features, labels, **method)
         found.scores(features[:, :7]), found.predict(features[:, :7])
+        found.one(1).scores(features[1]), found.one(1).predict(features[1])
     probes.fit_probes([features[0], lambda: features[1]], labels, epochs=1)
+    probes.fit_probes({"narrow": features[0, :, :2], "wide": features[1]}, labels)
     triplets = torch.tensor([[0, 1, 2], [3, 4, 5]])
     for x in (normal(6, 5), normal(6, 2, 3, 3)):
         probes.planes(x, triplets, resolution=3), list(probes.plane_batches(x, triplets, resolution=3))

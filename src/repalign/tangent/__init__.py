@@ -15,11 +15,11 @@ True
 ['0', '2']
 """
 
+from repalign.tangent.alignments import AlignmentTerms, alignment_terms, label_alignment
 from repalign.tangent.directions import pull, push
 from repalign.tangent.fisher import fisher_correlation, fisher_spectrum
 from repalign.tangent.gram import ForwardBackward, forward_backward, layer_kernels, ntk
 from repalign.tangent.hessian import HessianTop, hessian_top, hessian_vector, layer_energy
-from repalign.tangent.labels import AlignmentTerms, alignment_terms, label_alignment
 
 __all__ = [
     "AlignmentTerms",

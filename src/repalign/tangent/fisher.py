@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from repalign._arrays import numpy_too
+from repalign.tangent.alignments import as_targets, centered
 from repalign.tangent.capture import Watched
 from repalign.tangent.gram import assemble
-from repalign.tangent.labels import as_targets, centered
 from repalign.tangent.model import Output, as_outputs
 from repalign.tangent.plan import watch
 from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs

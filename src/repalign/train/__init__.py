@@ -10,11 +10,11 @@
 """
 
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
-from repalign.train.labels import accuracy, predict
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
 from repalign.train.snapshots import Snapshot, Snapshots
+from repalign.train.targets import accuracy, predict
 
 __all__ = [
     "LOSSES",

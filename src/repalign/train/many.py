@@ -16,9 +16,9 @@ from torch.func import functional_call, vmap
 
 from repalign.train.context import device_of, in_training, mixed, training
 from repalign.train.history import History, check_finite
-from repalign.train.labels import check_labels, right_rule
 from repalign.train.recipes import LOSSES, SCHEDULES, Loss, Schedule, SeesModel, named
 from repalign.train.stack import Stack
+from repalign.train.targets import check_labels, right_rule
 from repalign.train.watch import Measure, Pair, Stops, Times, Watch
 
 

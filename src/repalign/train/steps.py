@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from repalign.train.context import mixed, own_randomness, training
 from repalign.train.history import History, check_finite
-from repalign.train.labels import Right, check_labels, right_rule
 from repalign.train.recipes import Augment, Loss, SeesModel
+from repalign.train.targets import Right, check_labels, right_rule
 from repalign.train.watch import Watch
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from repalign.train.context import device_of, evaluating, mixed, own_randomness
 from repalign.train.history import History
-from repalign.train.labels import accuracy, evaluate
 from repalign.train.recipes import Loss, SeesModel
 from repalign.train.snapshots import Writer
+from repalign.train.targets import accuracy, evaluate
 
 Measure = Callable[[nn.Module, float], Any]
 Pair = tuple[Tensor, Tensor]
