@@ -12,6 +12,7 @@ import torch
 from repalign import models, study, train
 from repalign.machine import onednn
 from repalign.runner import one
+from repalign.study import workers
 
 CPUINFO = """processor	: 0
 vendor_id	: GenuineIntel

@@ -160,12 +160,12 @@ def test_the_key_of_a_page_follows_the_code_that_it_reaches(root, monkeypatch):
 
 def test_a_page_does_not_count_as_run_when_its_code_changed_meanwhile(root, tmp_path, monkeypatch):
     (page,) = pages.find(root)
-    job = execute.job(root, page, dict(profile="laptop"))
+    job = execute.job(root, page, pages.parameters_for(page, "laptop", "cpu", {}))
 
     def publish():
         results, executed = tmp_path / "results", tmp_path / "page.ipynb"
         results.mkdir()
-        (results / "run.json").write_text('{"data": {}}')
+        (results / "run.json").write_text('{"data": {}, "changed": {}}')
         executed.write_text("{}")
         execute.Executor(root, 1, lambda *_: None, lambda _: None)._publish(job, results, executed, 1.0)
         return execute.unchanged(job)
