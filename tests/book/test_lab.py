@@ -14,6 +14,8 @@ import pytest
 
 from command import ROOT
 
+pytest_plugins = ["browsing"]
+
 PAGE = """# ---
 # jupyter:
 #   jupytext:

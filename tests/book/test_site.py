@@ -12,6 +12,8 @@ import yaml
 from command import ROOT
 from repalign.runner.pages import _toc_files
 
+pytest_plugins = ["browsing"]
+
 FILES = _toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
 
 
