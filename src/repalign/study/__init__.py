@@ -13,26 +13,34 @@ A page calls these in reading order::
     study.stamp()
 """
 
-from repalign.study.claims import claim, claims, interval
+from repalign.study.claims import claim, claims
+from repalign.study.effects import above, below, interval, share, verdict, within
 from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, settings
 from repalign.study.store import cached
 from repalign.study.style import PALETTE, show
 from repalign.study.sweep import SweepError, grid, sweep
+from repalign.study.tables import table
 
 __all__ = [
     "PALETTE",
     "PROFILES",
     "SweepError",
+    "above",
     "begin",
+    "below",
     "cached",
     "claim",
     "claims",
     "grid",
     "interval",
     "settings",
+    "share",
     "show",
     "stamp",
     "sweep",
+    "table",
     "uses",
+    "verdict",
+    "within",
 ]

@@ -122,21 +122,6 @@ def claim(
     style.display_html(card(value), f"{id}: {value['verdict']}", {"claim": id})
 
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's interval for the mean of independent runs.
-
-    >>> tuple(round(v, 2) for v in interval([1.0, 2.0, 3.0]))
-    (-0.48, 4.48)
-    """
-    from scipy import stats
-
-    sample = np.asarray(values, dtype=float)
-    if sample.ndim != 1 or len(sample) < 2:
-        raise ValueError(f"an interval needs at least two runs, but got shape {sample.shape}.")
-    half = stats.t.ppf((1 + level) / 2, len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
-    return float(sample.mean() - half), float(sample.mean() + half)
-
-
 def card(value: dict[str, Any]) -> str:
     """The verdict card of a claim, as HTML."""
     verdict = value["verdict"]

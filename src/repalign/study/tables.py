@@ -1,0 +1,56 @@
+"""Tables of a page: a frame as HTML for a reader, as lines for a terminal."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+from repalign.study.claims import Table, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def table(frame: pd.DataFrame, caption: str = "", *, paper: pd.DataFrame | None = None) -> Table:
+    """``frame`` as a table: numbers to four digits, the index as row headings, named levels as headings.
+
+    With ``paper``, a frame of the same rows and columns, each cell shows the paper's value under ours.
+    """
+    if paper is not None and not (paper.index.equals(frame.index) and paper.columns.equals(frame.columns)):
+        raise ValueError(
+            "the paper's table should have the rows and columns of ours, but has "
+            f"{list(paper.index)} × {list(paper.columns)} beside {list(frame.index)} × {list(frame.columns)}."
+        )
+    plain = frame.columns.map(_heading) if frame.columns.nlevels == 1 else frame.columns.map(_levels)
+    named = [str(name) if name is not None else "" for name in frame.index.names]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in [*named, *plain])
+    rows = []
+    for i, (key, row) in enumerate(zip(frame.index, frame.to_numpy(), strict=True)):
+        keys = key if isinstance(key, tuple) else (key,)
+        cells = "".join(f"<th>{html.escape(_heading(k))}</th>" for k in keys)
+        for j, value in enumerate(row):
+            theirs = "" if paper is None else f"<br><small>paper {_cell(paper.iat[i, j])}</small>"
+            cells += f"<td>{_cell(value)}{theirs}</td>"
+        rows.append(f"<tr>{cells}</tr>")
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    markup = (
+        f'<table class="ra-table">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
+    text = frame.to_string(float_format=lambda value: number(float(value)))
+    return Table(markup, f"{caption}\n{text}" if caption else text)
+
+
+def _heading(value: Any) -> str:
+    return number(float(value)) if isinstance(value, float) else str(value)
+
+
+def _levels(value: Any) -> str:
+    return ", ".join(_heading(v) for v in value)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float) and value != value:
+        return "–"
+    return html.escape(
+        number(float(value)) if hasattr(value, "dtype") and value.dtype.kind == "f" else number(value)
+    )

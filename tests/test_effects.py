@@ -1,0 +1,117 @@
+"""Effects and verdicts: the interval decides, by the table of the book."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from repalign.study.effects import above, below, interval, share, verdict, wilson, within
+
+runs = st.lists(st.floats(-1e3, 1e3, allow_nan=False), min_size=2, max_size=12)
+
+
+@given(runs)
+def test_the_interval_is_students(values):
+    low, high = interval(values)
+    if np.ptp(values) > 1e-6:
+        theirs = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        np.testing.assert_allclose((low, high), theirs, rtol=1e-9, atol=1e-9)
+    assert low <= np.mean(values) + 1e-9
+    assert high >= np.mean(values) - 1e-9
+
+
+@given(st.integers(1, 200), st.data())
+def test_a_share_has_wilsons_interval(trials, data):
+    hits = data.draw(st.integers(0, trials))
+    theirs = stats.binomtest(hits, trials).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose(wilson(hits, trials), theirs, atol=1e-12)
+    assert share(hits, trials).interval == list(wilson(hits, trials))
+
+
+@given(runs, st.floats(-1e3, 1e3))
+def test_sides_mirror_each_other(values, bound):
+    swap = {"yes": "no", "no": "yes", "open": "open"}
+    assert below(values, bound).answer == swap[above(values, bound).answer]
+    assert below([-v for v in values], -bound).answer == above(values, bound).answer
+
+
+@given(runs, st.floats(-1e3, 1e3))
+def test_yes_means_that_the_whole_interval_is_on_the_side(values, bound):
+    effect = above(values, bound)
+    low, high = effect.interval
+    assert (effect.answer == "yes") == (low > bound)
+    assert (effect.answer == "no") == (high < bound)
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [([0.49, 0.5, 0.51], "yes"), ([0.1, 0.9, 0.5], "open"), ([3.0, 3.1, 3.2], "no"), ([-3.0, -3.1], "no")],
+)
+def test_within_two_bounds(values, answer):
+    assert within(values, 0.0, 1.0).answer == answer
+
+
+def test_equal_runs_on_the_bound_are_open():
+    assert above([0.0, 0.0, 0.0]).answer == "open"
+    assert above([1e-9] * 3).answer == "yes"
+
+
+YES, NO, OPEN = above([1.0, 1.1]), above([-1.0, -1.1]), above([-1.0, 1.0])
+
+
+@pytest.mark.parametrize("effects", list(itertools.product((YES, NO, OPEN), repeat=3)))
+def test_the_verdict_is_the_table(effects):
+    answers = {effect.answer for effect in effects}
+    wanted = (
+        "REPRODUCED" if answers == {"yes"}
+        else "PARTLY" if "yes" in answers
+        else "NOT REPRODUCED" if "no" in answers
+        else "OPEN"
+    )  # fmt: skip
+    assert verdict(effects) == wanted
+
+
+def test_effects_take_what_a_frame_gives():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]})
+    assert above(frame["a"]).values == [1.0, 2.0, 3.0]
+    assert above(frame["a"].to_numpy()) == above([1.0, 2.0, 3.0])
+    assert above(v for v in (1.0, 2.0)).mean == 1.5
+
+
+def test_shares_have_a_side():
+    assert share(9, 10).answer == "yes"
+    assert share(1, 10, below=0.5).answer == "yes"
+    assert share(9, 10, below=0.5).answer == "no"
+    assert share(6, 10).answer == "open"
+    assert share(95, 100, above=0.9).answer == "open"
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: above([]), "one number per independent run"),
+        (lambda: above([[1.0], [2.0]]), "Average over what is not a run first"),
+        (lambda: above([1.0, float("nan")]), "first in run 1.*share"),
+        (lambda: above([1.0, 2.0], float("inf")), "bound of an effect should be finite"),
+        (lambda: within([1.0, 2.0], 3, 2), "low below its high"),
+        (lambda: share(3, 2), "3 of 2"),
+        (lambda: share(0, 0), "at least one trial"),
+        (lambda: share(1, 2, above=0.1, below=0.9), "one side"),
+        (lambda: share(1, 2, above=50), "from 0 to 1"),
+        (lambda: interval([1.0]), "at least two runs"),
+        (lambda: verdict([]), "at least one effect"),
+    ],
+)
+def test_bad_input_says_what_to_do(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_a_single_run_has_no_interval_and_stays_open():
+    effect = above([5.0])
+    assert effect.interval is None
+    assert effect.answer == "open"
