@@ -31,6 +31,7 @@
 # learns faster.
 
 # %% tags=["hide-cell"]
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -43,6 +44,8 @@ from repalign.alignment import gd_loss, spectrum, unit_rows
 from repalign.machine import devices
 from repalign.models.weights import Preprocess
 
+# The page says below which weights it has taken.
+warnings.filterwarnings("ignore", message=".*weights is not available")
 study.begin("imani/08_pretrained_cnns")
 
 # %% [markdown]
