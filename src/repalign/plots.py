@@ -215,9 +215,9 @@ def matrix(
     size: tuple[float, float] | None = None,
 ) -> Figure:
     """A table whose cells are colored by their value and hold it in print, the paper's in brackets below."""
-    text = frame.map(lambda v: "" if pd.isna(v) else format_number(v, format))
+    text = frame.map(lambda v: "" if pd.isna(v) else f"{v:{format}}")
     if paper is not None:
-        text = text + "\n(" + paper.map(lambda v: format_number(v, format)) + ")"
+        text = text + "\n(" + paper.map(lambda v: f"{v:{format}}") + ")"
     figure, ax = plt.subplots(figsize=size or (1.6 + 0.95 * frame.shape[1], 0.8 + 0.5 * frame.shape[0]))
     norm = LogNorm() if log else None
     sns.heatmap(
@@ -267,11 +267,6 @@ def averaged(frame: pd.DataFrame, by: Sequence[str], y: str, unit: str) -> pd.Da
     grouped = frame.groupby(list(by), sort=False, observed=True)[y]
     found = grouped.agg(mean="mean", se="sem", runs="count").reset_index()
     return found.fillna({"se": 0.0})
-
-
-def format_number(value: float, format: str) -> str:
-    """A number in ``format``, the same for every cell of a table."""
-    return f"{value:{format}}"
 
 
 def _columns(frame: pd.DataFrame, **wanted: str | None) -> list[str]:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,10 +55,6 @@ class Effect:
             yes = self.bound[0] <= low and high <= self.bound[1]
             no = high < self.bound[0] or low > self.bound[1]
         return "yes" if yes else "no" if no else "open"
-
-    def as_json(self, name: str) -> dict[str, Any]:
-        """What a claim's file holds of it."""
-        return {"name": name, **asdict(self), "answer": self.answer}
 
 
 def above(values: Iterable[float], bound: float = 0.0, *, paper: float | None = None) -> Effect:
