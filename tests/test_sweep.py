@@ -266,3 +266,23 @@ def test_no_cluster_there():
     pytest.importorskip("distributed")
     with pytest.raises(RuntimeError, match="no Dask scheduler answers at"):
         study.sweep(cell, grid(count=1), dask="tcp://127.0.0.1:9")
+
+
+def test_no_two_threads_import_joblib_at_once(tmp_path):
+    """Its modules import one another in a circle: a second thread that comes meanwhile sees half of them."""
+    script = tmp_path / "page.py"
+    script.write_text(
+        "import sys, threading\n"
+        "from repalign import study\n"
+        "start, seen = threading.Thread.start, []\n"
+        "def watched(thread):\n"
+        "    seen.append('joblib.externals.loky.process_executor' in sys.modules)\n"
+        "    start(thread)\n"
+        "threading.Thread.start = watched\n"
+        "def cell(n):\n"
+        "    return n\n"
+        "assert study.sweep(cell, [dict(n=n) for n in range(4)], jobs=2) == [0, 1, 2, 3]\n"
+        "assert seen and all(seen), seen\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
