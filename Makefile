@@ -33,12 +33,13 @@ book: $(READY)  ## run what has changed and render _build/html
 test: check  ## check, unit and property tests, every notebook at smoke, the built book in a browser
 	@$(BIN)/python -m pytest -n auto
 
-check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of outputs
+check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of outputs, criteria as fixed
 	@$(BIN)/ruff check -q src tests benchmarks notebooks
 	@$(BIN)/ruff format -q --check src tests benchmarks notebooks
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/clean_notebooks.py
+	@$(BIN)/repalign criteria
 
 lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page as a notebook
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab notebooks

@@ -63,21 +63,22 @@ class Sources:
         self._parsed: dict[str, Module] = {}
         self._seen: dict[_Node, _Seen] = {}
 
-    def digest(self, roots: Iterable[str]) -> str:
-        """Fingerprint of all that ``roots`` reach, with the versions of the libraries that it uses.
+    def digest(self, roots: Iterable[str], *, libraries: bool = True, beside: tuple[str, ...] = ()) -> str:
+        """Fingerprint of all that ``roots`` reach, with the versions of the ``libraries`` that it uses.
 
         A root is a definition ("repalign.alignment:spectrum"), a whole module ("repalign.alignment"), or
-        what a module does on import ("repalign.alignment:").
+        what a module does on import ("repalign.alignment:"). Modules ``beside``, and those below them, are
+        left out.
         """
         found: dict[_Node, _Seen] = {}
         wanted = {self._node(root) for root in roots}
         while wanted:
             node = wanted.pop()
-            if node not in found:
+            if node not in found and not f"{node[0]}.".startswith(tuple(f"{name}." for name in beside)):
                 found[node] = self._look(node)
                 wanted |= found[node].reached
         listed = [text for node in sorted(found) if found[node].text for text in (*node, *found[node].text)]
-        outside = set[str]().union(*(seen.outside for seen in found.values()))
+        outside = set[str]().union(*(seen.outside for seen in found.values())) if libraries else set()
         return digest(*listed, *(f"{name}={library_version(name)}" for name in sorted(outside)))
 
     def page(self, source: str) -> list[str]:
@@ -177,7 +178,7 @@ def _module_name(path: str) -> str:
 
 def _parse(name: str, package: bool, raw: bytes) -> Module:
     module = Module(name, home=name + ".__init__" if package else name)
-    for statement in _bare(ast.parse(raw)).body:
+    for statement in bare(ast.parse(raw)).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             continue
         for part in _outside_functions(statement):
@@ -192,7 +193,7 @@ def _parse(name: str, package: bool, raw: bytes) -> Module:
     return module
 
 
-def _bare(tree: ast.Module) -> ast.Module:
+def bare(tree: ast.Module) -> ast.Module:
     """``tree`` without docstrings and without annotations of functions."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -14,14 +14,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from repalign.machine import cores, onednn
 from repalign.runner import pages as pages_
 from repalign.runner import records
+from repalign.runner import stale as stale_
 from repalign.runner.pages import UserError
-from repalign.study.claims import shown
 from repalign.study.settings import PROFILES
 
 app = typer.Typer(
@@ -66,6 +67,7 @@ def run(
         raise UserError("--whole-pages needs the address of a cluster: --dask tcp://HOST:PORT.")
     change = dict(_assignment(text) for text in set_ or [])
     chosen = pages_.find(root, patterns)
+    pages_.check_criteria(root, chosen)
     work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
     board = _Board(root, profile, len(work))
     # Asked to end by a batch system: as with Ctrl-C, no kernel keeps running and no half-written file stays.
@@ -155,10 +157,24 @@ class _Board:
 
 
 @app.command()
-def record(patterns: Patterns = None, profile: Profile = "desktop") -> None:
+def record(
+    patterns: Patterns = None,
+    profile: Profile = "desktop",
+    stale: Annotated[
+        bool, typer.Option("--stale", help="List records that pages have outgrown, and keep nothing.")
+    ] = False,
+) -> None:
     """Keep the claims and figures of finished runs under records/, and update the README's table."""
     root = pages_.project()
     _known(profile)
+    if stale:
+        old = stale_.stale(root, pages_.find(root, patterns))
+        for name, changed in old.items():
+            out.print(f"{name}: {', '.join(changed)} changed since")
+        out.print(
+            f"to run again: repalign run {' '.join(old)} --profile {profile}" if old else "none is stale"
+        )
+        return
     for page in pages_.find(root, patterns):
         place = records.record(root, page, profile)
         out.print(f"kept {place.relative_to(root)}")
@@ -194,14 +210,41 @@ def claims(
         return
     if not found:
         raise UserError(f"nothing measured yet at {profile}: repalign run --profile {profile}.")
+    old = stale_.stale(root, chosen)
     table = Table(box=None)
     for name in ("claim", "verdict", "profile"):
         table.add_column(name, no_wrap=True)
-    table.add_column("measured")
+    for name in ("stand-in", "measured"):
+        table.add_column(name)
     for claim in found:
-        table.add_row(claim["id"], claim["verdict"], claim["profile"], shown(claim["measured"]))
+        mark = " (stale)" if claim["page"] in old and claim["recorded"] else ""
+        row = [claim["id"], claim["verdict"], claim["profile"] + mark, claim["stand_in"]]
+        table.add_row(*map(escape, [*row, records.in_words(claim)]))
     out.print(table)
     out.print(records.summary(found))
+
+
+@app.command()
+def criteria(
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Add the claims that are new; none is changed.")
+    ] = False,
+) -> None:
+    """Compare the criteria on the pages with those fixed in records/criteria.json."""
+    from repalign.study import criteria as criteria_
+
+    root = pages_.project()
+    declared = pages_.criteria_of(pages_.find(root))
+    try:
+        if lock:
+            for id in criteria_.lock(root, declared):
+                out.print(f"locked {id}")
+        wrong = criteria_.problems(root, declared)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if wrong:
+        raise UserError("; ".join(wrong) + ".")
+    out.print(f"{len(declared)} criteria, as they were fixed")
 
 
 @app.command()

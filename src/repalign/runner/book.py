@@ -1,4 +1,4 @@
-"""Render the book: executed pages, their records in a second tab, and a scoreboard, as static HTML."""
+"""Render the book: pages with their records in front of this run, and a scoreboard, as static HTML."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ import yaml
 from repalign._files import replace_directory
 from repalign.runner import bench
 from repalign.runner.pages import Page, UserError, disagreements
-from repalign.runner.records import Kept, evidence, live, newest, summary
-from repalign.study.claims import card, css_class
-from repalign.study.style import framed, stylesheet
+from repalign.runner.records import KINDS, Kept, counts, evidence, in_words, live, newest, summary
+from repalign.runner.stale import stale
+from repalign.study.card import card, css_class
+from repalign.study.style import caption_of, framed, stylesheet
 
 
 def build(root: Path, pages: list[Page], profile: str) -> Path:
@@ -64,7 +65,9 @@ def _stage(root: Path, stage: Path, pages: list[Page], profile: str) -> None:
     for page in pages:
         executed = root / "build" / profile / f"{page.name}.ipynb"
         notebook = nbformat.reads(executed.read_text(encoding="utf-8"), as_version=4)
-        _compose(notebook, newest(root, page.name))
+        record, run = newest(root, page.name), live(root, page.name, profile)
+        assert run is not None  # build has seen to it
+        _compose(notebook, run, record, stage / "book" / "_static" / "tables" / page.name)
         if repository:
             _link(notebook, page, repository, (config.get("repository") or {}).get("branch", "main"))
         target = stage / "notebooks" / f"{page.name}.ipynb"
@@ -92,7 +95,7 @@ def _data_sets() -> str:
     return "\n".join(rows)
 
 
-def _compose(notebook: Any, record: Kept | None) -> None:
+def _compose(notebook: Any, run: Kept, record: Kept | None, tables: Path) -> None:
     """Join every figure and card with its recorded twin; drop what only JupyterLab needs."""
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
@@ -103,12 +106,43 @@ def _compose(notebook: Any, record: Kept | None) -> None:
         cell.outputs = _joined([o for o in cell.outputs if "style" not in _about(o)])
         for output in cell.outputs:
             about = _about(output)
-            twin = _twin(about, record) if record else None
-            if twin and record:
-                when = f"record of {record.run['date']} ({record.run['profile']})"
-                # A figure and a claim may have the same id; their buttons must not be one group.
-                name = f"figure-{about['figure']}" if "figure" in about else f"claim-{about['claim']}"
-                output.data["text/html"] = _tabs(name, output.data["text/html"], twin, when)
+            if "figure" in about:
+                output.data["text/html"] = _figure(about["figure"], run, record, tables)
+            elif "claim" in about:
+                output.data["text/html"] = _claim(about["claim"], run, record)
+
+
+def _figure(id: str, run: Kept, record: Kept | None, tables: Path) -> str:
+    """A figure of the record in front of this run's, each with its own caption and table."""
+    drawn = []
+    for kind, kept in (("record", record), ("live", run)):
+        svg = kept.figure(id) if kept else None
+        if kept and svg:
+            link, table = "", kept.table(id)
+            if table:
+                tables.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(table, tables / f"{id}.{kind}.csv")
+                place = f"../../_static/tables/{tables.parent.name}/{tables.name}/{id}.{kind}.csv"
+                link = f' <a class="ra-note" href="{place}" download="{id}.csv">table (CSV)</a>'
+            markup = framed(svg, id, caption_of(svg), kind).replace("</figcaption>", f"{link}</figcaption>")
+            drawn.append((_when(kind, kept), markup))
+    # A figure and a claim may have the same id; their buttons must not be one group.
+    return _tabs(f"figure-{id}", drawn)
+
+
+def _claim(id: str, run: Kept, record: Kept | None) -> str:
+    cards = [
+        (_when(kind, kept), card(kept.claims[id]))
+        for kind, kept in (("record", record), ("live", run))
+        if kept and id in kept.claims
+    ]
+    return f'<div id="claim-{html.escape(id)}">{_tabs(f"claim-{id}", cards)}</div>'
+
+
+def _when(kind: str, kept: Kept) -> str:
+    return (
+        f"record of {kept.run['date']} ({kept.profile})" if kind == "record" else f"this run ({kept.profile})"
+    )
 
 
 def _joined(outputs: list[Any]) -> list[Any]:
@@ -127,23 +161,18 @@ def _about(output: Any) -> dict[str, Any]:
     return dict(output.get("metadata", {}).get("repalign", {}))
 
 
-def _twin(about: dict[str, Any], record: Kept) -> str | None:
-    if "figure" in about:
-        svg = record.figure(about["figure"])
-        return framed(svg, about["figure"], about["caption"], "record") if svg else None
-    claim = record.claims.get(about.get("claim", ""))
-    # The id would be on the page twice when the record has the profile of the run.
-    return re.sub(r' id="[^"]*"', "", card(claim), count=1) if claim else None
-
-
-def _tabs(name: str, first: str, second: str, label: str) -> str:
+def _tabs(name: str, panels: list[tuple[str, str]]) -> str:
+    """Panels under their labels, the first one open; a single one needs no label."""
+    if len(panels) == 1:
+        return panels[0][1]
     group = re.sub(r"[^A-Za-z0-9]", "-", name)
-    return (
-        f'<div class="ra-tabs"><input type="radio" name="{group}" id="{group}-1" checked>'
-        f'<label for="{group}-1">this run</label>'
-        f'<input type="radio" name="{group}" id="{group}-2"><label for="{group}-2">{label}</label>'
-        f'<div class="ra-panel">{first}</div><div class="ra-panel">{second}</div></div>'
+    buttons = "".join(
+        f'<input type="radio" name="{group}" id="{group}-{i}"{" checked" if i == 1 else ""}>'
+        f'<label for="{group}-{i}">{html.escape(label)}</label>'
+        for i, (label, _) in enumerate(panels, start=1)
     )
+    shown = "".join(f'<div class="ra-panel">{markup}</div>' for _, markup in panels)
+    return f'<div class="ra-tabs">{buttons}{shown}</div>'
 
 
 def _link(notebook: Any, page: Page, repository: str, branch: str) -> None:
@@ -158,40 +187,69 @@ def _link(notebook: Any, page: Page, repository: str, branch: str) -> None:
 
 
 def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
-    """Every claim with its verdict in this run and in the newest record, then what each page cost."""
-    rows, costs, found = [], [], []
+    """Verdicts counted by paper, every claim with its evidence, then what each page cost."""
+    best = {page.name: evidence(root, page.name, profile) for page in pages}
+    old = stale(root, pages)
+    rows, costs = [], []
     for page in pages:
         run, record = live(root, page.name, profile), newest(root, page.name)
-        best = evidence(root, page.name, profile)
-        found += list(best.values())
+        mark = f"; stale: {', '.join(old[page.name])} changed since" if page.name in old else ""
+        rows.append(f'<tr class="ra-page"><th colspan="5">{html.escape(page.name)}{mark}</th></tr>')
         for id in page.claims:
-            here = run.claims.get(id) if run else None
-            there = record.claims.get(id) if record else None
-            link = f'<a href="../notebooks/{page.name}.html#{id}-{profile}"><code>{id}</code></a>'
-            says = html.escape(best[id]["paper"]) if id in best else ""
-            rows.append(
-                f"<tr><td>{link}</td><td>{says}</td><td>{_badge(there)}</td><td>{_badge(here)}</td></tr>"
-            )
-        for kind, one in (("this run", run), ("record", record)):
+            claim = best[page.name].get(id)
+            here = run.claims.get(id) if run and record else None
+            rows.append(_score(page.name, id, claim, here, page.name in old))
+        for kind, one in (("record", record), ("this run", run)):
             if one:
                 facts = [page.name, kind, one.profile, one.run["date"], f"{one.run['seconds']:.0f} s"]
                 facts += [one.run["machine"], one.run["commit"]]
                 costs.append("<tr>" + "".join(f"<td>{html.escape(str(f))}</td>" for f in facts) + "</tr>")
-    head = "<tr><th>claim</th><th>the paper says</th><th>record</th><th>this run</th></tr>"
+    names = ("claim", "the paper says", "verdict", "measured", "this run")
+    head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
     cost_head = "<tr>" + "".join(
         f"<th>{h}</th>" for h in ("page", "", "profile", "date", "time", "machine", "commit")
     )
+    found = [claim for claims in best.values() for claim in claims.values()]
     return (
         f"**{summary(found)}**, by the newest record where there is one, else by this run ({profile}).\n\n"
+        f"{_counted(best)}\n\n## Claim by claim\n\n"
         f'<table class="ra-table ra-scoreboard">{head}{"".join(rows)}</table>\n\n'
         f"## What the runs cost\n\n"
         f'<table class="ra-table ra-costs">{cost_head}</tr>{"".join(costs)}</table>\n'
     )
 
 
-def _badge(claim: dict[str, Any] | None) -> str:
+def _counted(best: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """How many claims of each kind there are, paper by paper."""
+    papers: dict[str, list[dict[str, Any]]] = {}
+    for page, claims in best.items():
+        papers.setdefault(page.split("/")[0], []).extend(claims.values())
+    table = {paper: counts(claims) for paper, claims in papers.items()}
+    used = [kind for kind in KINDS if any(row[kind] for row in table.values())]
+    head = "".join(f"<th>{name}</th>" for name in ("", *used))
+    rows = "".join(
+        f"<tr><th>{paper}</th>" + "".join(f"<td>{row[kind] or ''}</td>" for kind in used) + "</tr>"
+        for paper, row in table.items()
+    )
+    return f'<table class="ra-table ra-counts"><tr>{head}</tr>{rows}</table>'
+
+
+def _score(page: str, id: str, claim: dict[str, Any] | None, here: dict[str, Any] | None, old: bool) -> str:
+    """A line of the scoreboard: the best evidence for a claim, and this run's verdict beside a record's."""
+    link = f'<a href="../notebooks/{page}.html#claim-{id}"><code>{id}</code></a>'
     if claim is None:
-        return "–"
+        return f"<tr><td>{link}</td><td></td><td>–</td><td></td><td></td></tr>"
+    notes = [f"{len(claim['seeds'])} runs"] if len(claim["seeds"]) > 1 else []
+    notes += [claim["profile"], *(["stale"] if old else [])]
+    if claim["stand_in"]:
+        notes.insert(0, f"stand-in: {claim['stand_in']}")
+    verdict = f'{_badge(claim)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'
+    cells = [html.escape(claim["paper"]), verdict, f"<small>{html.escape(in_words(claim))}</small>"]
+    cells.append(_badge(here) if here else "")
+    return f"<tr><td>{link}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _badge(claim: dict[str, Any]) -> str:
     verdict = claim["verdict"]
     return f'<span class="{css_class(verdict)}"><span class="ra-verdict">{verdict}</span></span>'
 

@@ -25,7 +25,7 @@ from filelock import BaseFileLock, FileLock
 from repalign._code import on_disk
 from repalign._files import digest, replace_directory, write_json
 from repalign.machine import cores
-from repalign.runner import one, records
+from repalign.runner import one, records, stale
 from repalign.runner.pages import Page, UserError
 from repalign.study.run import found_now, versions
 from repalign.study.style import stylesheet
@@ -239,6 +239,7 @@ class Executor:
             run["key"] = "the package was edited while the page ran"
         run["commit"] = commit(self._root)
         run["device"] = job.parameters["device"]
+        run["made_by"] = stale.made_by(job.source, job.parameters["profile"])
         run["changed"] |= job.page.changed(job.parameters)
         write_json(results / "run.json", run)
         job.results.parent.mkdir(parents=True, exist_ok=True)

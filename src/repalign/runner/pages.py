@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 
 from repalign._files import project_root
+from repalign.study import criteria
 
 
 class UserError(Exception):
@@ -23,14 +25,17 @@ _RUNNERS = ("profile", "device", "change")
 
 @dataclass(frozen=True)
 class Page:
-    """A notebook source. ``parameters`` may be set by papermill; ``settings`` are its table's names."""
+    """A notebook source. ``parameters`` may be set by papermill; ``settings`` are its table's names.
+
+    ``claims`` are its criteria, by claim.
+    """
 
     name: str
     source: Path
     begins: str
     parameters: dict[str, Any]
     settings: tuple[str, ...]
-    claims: tuple[str, ...]
+    claims: dict[str, str]
 
     def changed(self, given: dict[str, Any]) -> dict[str, Any]:
         """What in ``given`` is not as the page has it, besides profile, device and the table's settings."""
@@ -82,7 +87,16 @@ def read(name: str, source: Path) -> Page:
         raise UserError(f"{name} does not parse: {error.msg}, near {str(error.text).strip()!r}.") from None
     shared = {name: keys for tree in trees for name, keys in _dictionaries(tree).items()}
     calls = [_calls(tree, shared) for tree in trees]
-    begins, settings, claims = (tuple(x for c in calls for x in c[i]) for i in range(3))
+    begins, settings = (tuple(x for c in calls for x in c[i]) for i in range(2))
+    try:
+        declared = [pair for tree in trees for pair in _declared(tree)]
+    except ValueError:
+        raise UserError(
+            f"{name} should write out id and criterion of each claim as plain text: study.claims(dict(...))."
+        ) from None
+    claims = dict(declared)
+    if len(claims) < len(declared):
+        raise UserError(f"{name} declares a claim twice: {', '.join(id for id, _ in declared)}.")
     return Page(name, source, begins[0] if begins else "", parameters, settings, claims)
 
 
@@ -106,25 +120,36 @@ def _dictionaries(tree: ast.Module) -> dict[str, list[str]]:
     }
 
 
-def _calls(tree: ast.Module, shared: dict[str, list[str]]) -> tuple[list[str], list[str], list[str]]:
-    """Arguments of study.begin, names in the table of study.settings, ids in study.claims."""
+def _calls(tree: ast.Module, shared: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Arguments of study.begin, and names in the table of study.settings."""
     begins: list[str] = []
     settings: list[str] = []
-    claims: list[str] = []
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
+    for node in _methods(tree):
         if node.func.attr == "begin" and node.args and isinstance(node.args[0], ast.Constant):
             begins.append(str(node.args[0].value))
         for inner in node.keywords:
             if node.func.attr == "settings" and inner.arg == "paper" and isinstance(inner.value, ast.Call):
                 for k in inner.value.keywords:  # n=..., or **common
                     settings += [k.arg] if k.arg else shared.get(getattr(k.value, "id", ""), [])
-        if node.func.attr == "claims":
-            for entry in node.args:
-                keywords = entry.keywords if isinstance(entry, ast.Call) else []
-                claims += [ast.literal_eval(k.value) for k in keywords if k.arg == "id"]
-    return begins, settings, claims
+    return begins, settings
+
+
+def _declared(tree: ast.Module) -> list[tuple[str, str]]:
+    """Claims and their criteria, as study.claims has them."""
+    found = []
+    for node in _methods(tree):
+        for entry in node.args if node.func.attr == "claims" else []:
+            keywords = entry.keywords if isinstance(entry, ast.Call) else []
+            given = {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg in ("id", "criterion")}
+            found.append((str(given.get("id", "")), str(given.get("criterion", ""))))
+    return found
+
+
+def _methods(tree: ast.Module) -> Iterator[Any]:
+    """Calls of the form something.name(...)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node
 
 
 def parameters_for(page: Page, profile: str, device: str, change: dict[str, Any]) -> dict[str, Any]:
@@ -171,6 +196,21 @@ def disagreements(root: Path) -> list[str]:
                 problems.append(f"{page.name} declares {claim}, which belongs to another paper")
             owner[claim] = page.name
     return problems
+
+
+def criteria_of(pages: list[Page]) -> dict[str, str]:
+    """Criteria by claim, of all ``pages``."""
+    return {id: criterion for page in pages for id, criterion in page.claims.items()}
+
+
+def check_criteria(root: Path, pages: list[Page]) -> None:
+    """Refuse criteria that differ from those in records/criteria.json, before anything runs."""
+    try:
+        wrong = criteria.differing(root, criteria_of(pages))
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if wrong:
+        raise UserError("; ".join(wrong) + ".")
 
 
 def _toc_files(node: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """Records: the claims and figures of runs worth keeping, under ``records/``, and what they say together.
 
 A record is ``records/<paper>/<page>/<date>-<profile>/`` with ``run.json`` (date, profile, machine,
-commit, versions, settings), ``claims/*.json`` and ``figures/*.svg``.
+commit, versions, settings), ``claims/*.json``, ``figures/*.svg`` and the tables behind them as ``*.csv``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from repalign._files import replace_directory, write_text
 from repalign.runner.pages import Page, UserError
-from repalign.study.claims import VERDICTS, read
+from repalign.study.claims import read
+from repalign.study.tables import number, shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Kept:
         """The SVG of figure ``id``, if this run drew it."""
         path = self.place / "figures" / f"{id}.svg"
         return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    def table(self, id: str) -> Path | None:
+        """The table behind figure ``id``, if this run kept it."""
+        path = self.place / "figures" / f"{id}.csv"
+        return path if path.is_file() else None
 
 
 def kept(place: Path) -> Kept | None:
@@ -106,29 +113,70 @@ def record(root: Path, page: Page, profile: str) -> Path:
 
 def evidence(root: Path, page: str, profile: str) -> dict[str, dict[str, Any]]:
     """For each claim of ``page`` its best-founded result: the newest record's, else the live run's."""
-    sources = [live(root, page, profile), newest(root, page)]
+    sources = [(False, live(root, page, profile)), (True, newest(root, page))]
     return {
-        id: {**claim, "profile": source.profile}
-        for source in sources
+        id: {**claim, "profile": source.profile, "recorded": recorded}
+        for recorded, source in sources
         if source
         for id, claim in source.claims.items()
     }
 
 
+# What is counted apart: evidence on the paper's own data and kind of network, and on a stand-in.
+KINDS = (
+    *("exact", "shown", "reproduced", "reproduced on a stand-in", "partly", "open", "not reproduced"),
+    "untested",
+)
+
+
+def kind(claim: dict[str, Any]) -> str:
+    """Under which of KINDS a claim is counted."""
+    verdict = str(claim["verdict"]).lower()
+    return "reproduced on a stand-in" if verdict == "reproduced" and claim["stand_in"] else verdict
+
+
+def counts(claims: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """How many claims there are of each kind, in the order of KINDS."""
+    counted = Counter(kind(claim) for claim in claims)
+    return {name: counted[name] for name in KINDS}
+
+
 def summary(claims: list[dict[str, Any]]) -> str:
     """Verdicts counted in a few words, for a heading."""
-    counted = Counter(claim["verdict"] for claim in claims)
-    return ", ".join(f"{counted[v]} {v.lower()}" for v in VERDICTS if counted[v]) or "no claim measured yet"
+    return ", ".join(f"{n} {name}" for name, n in counts(claims).items() if n) or "no claim measured yet"
+
+
+def in_words(claim: dict[str, Any], most: int = 3) -> str:
+    """What was measured, in a line: effects for which the paper gives a number, else the first ones."""
+    effects = claim["effects"]
+    if not effects:
+        return shown(claim["measured"]) if claim["measured"] not in (None, {}, []) else ""
+    chosen = [effect for effect in effects if effect["paper"] is not None] or effects
+    parts = [_one_effect(effect) for effect in chosen[:most]]
+    yes = sum(effect["answer"] == "yes" for effect in effects)
+    rest = [f"{yes} of {len(effects)} effects yes"] if len(effects) > len(parts) else []
+    return "; ".join([*rest, *parts])
+
+
+def _one_effect(effect: dict[str, Any]) -> str:
+    ends = effect["interval"]
+    interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
+    paper = f" (paper {number(effect['paper'], 3)})" if effect["paper"] is not None else ""
+    return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}"
 
 
 def write_readme(root: Path, pages: list[Page]) -> None:
     """Update the README's table from the records, between its two markers."""
-    rows = ["| page | recorded | verdicts |", "|---|---|---|"]
-    for page in pages:
-        run = newest(root, page.name)
-        if run:
-            when = f"{run.run['date']}, {run.run['profile']}"
-            rows.append(f"| `{page.name}` | {when} | {summary(list(run.claims.values()))} |")
+    found = [(page.name, record) for page in pages if (record := newest(root, page.name))]
+    counted = {name: counts(record.claims.values()) for name, record in found}
+    used = [name for name in KINDS if any(row[name] for row in counted.values())]
+    rows = [f"| page | recorded | {' | '.join(used)} |", "|---" * (len(used) + 2) + "|"]
+    for name, record in found:
+        when = f"{record.run['date']}, {record.run['profile']}"
+        numbers = " | ".join(str(counted[name][one] or "") for one in used)
+        rows.append(f"| `{name}` | {when} | {numbers} |")
+    totals = " | ".join(str(sum(row[one] for row in counted.values())) for one in used)
+    rows.append(f"| all | | {totals} |")
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     pattern = r"(<!-- scoreboard -->\n).*?(<!-- /scoreboard -->)"

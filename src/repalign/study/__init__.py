@@ -2,21 +2,20 @@
 
 A page calls these in reading order::
 
-    study.begin("imani/02_alignment")
-    study.claims(dict(id="imani.eq2", paper="...", criterion="...", exact=True))
+    study.begin("imani/05_layers")
+    study.claims(dict(id="imani.fig7.after", paper="...", criterion="..."))
     s = study.settings(profile, change, smoke=..., laptop=..., desktop=..., paper=...)
     study.uses(dataset)
-    result = study.cached(expensive, dict(data=dataset, n=s.n, seed=0))
-    runs = study.sweep(one_run, study.grid(data=sets, seed=range(s.runs)), width=s.width)
-    study.show(figure, "imani.fig2", "What to see.")
-    study.claim("imani.eq2", measured=error, holds=error < 1e-10)
+    runs = study.sweep(one_run, study.grid(data=sets, seed=study.seeds(s.runs)), width=s.width)
+    study.show(figure, "imani.fig7", "What to see.", table=runs)
+    study.claim("imani.fig7.after", effects={"layer 2 above layer 1": study.above(step)})
     study.stamp()
 """
 
 from repalign.study.claims import claim, claims
 from repalign.study.effects import above, below, interval, share, verdict, within
 from repalign.study.run import begin, stamp, uses
-from repalign.study.settings import PROFILES, settings
+from repalign.study.settings import PROFILES, seeds, settings
 from repalign.study.store import cached
 from repalign.study.style import PALETTE, show
 from repalign.study.sweep import SweepError, grid, sweep
@@ -34,6 +33,7 @@ __all__ = [
     "claims",
     "grid",
     "interval",
+    "seeds",
     "settings",
     "share",
     "show",

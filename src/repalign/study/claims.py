@@ -1,4 +1,4 @@
-"""Claims: what a paper says, a criterion fixed before the run, and the verdict that was measured."""
+"""Claims: what a paper says, a criterion fixed before the run, and the verdict that the effects give."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from repalign._files import write_json
-from repalign.study import run, style
+from repalign.study import criteria, run, style
+from repalign.study.card import card
+from repalign.study.effects import VERDICTS, Effect, verdict
+from repalign.study.tables import Table
 
-VERDICTS = ("REPRODUCED", "PARTLY", "NOT REPRODUCED", "UNTESTED")
+if TYPE_CHECKING:
+    from repalign.data import Dataset
+
 FIELDS = {
-    *("id", "paper", "criterion", "measured", "interval", "paper_value", "verdict", "exact"),
-    *("profile", "seeds", "data", "fingerprint", "versions", "seconds", "page"),
+    *("id", "paper", "criterion", "revised", "effects", "paper_value", "measured", "verdict", "stand_in"),
+    *("profile", "size", "seeds", "data", "fingerprint", "versions", "seconds", "page"),
 }
+_DECLARED = {"id", "paper", "criterion", "exact", "shown", "paper_value", "stand_in"}
 _ID = re.compile(r"[a-z]+(\.[A-Za-z0-9_-]+)+")
 
 
@@ -27,35 +33,28 @@ class ClaimError(AssertionError):
     """An exact statement does not hold: that is a mistake in the code, not a result."""
 
 
-class Table:
-    """A table for a notebook: HTML for a reader, lines for a terminal."""
-
-    def __init__(self, markup: str, text: str) -> None:
-        self._markup, self._text = markup, text
-
-    def _repr_html_(self) -> str:
-        return self._markup
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def claims(*declared: dict[str, Any]) -> Table:
     """Declare the claims of a page, before anything runs: ``id``, ``paper`` and ``criterion`` of each.
 
     ``exact=True`` marks a statement of mathematics: if it fails, so does the page, in every profile.
+    ``shown=True`` marks an illustration that cannot fail. ``stand_in`` says what replaces the paper's data or
+    network; leave it out where a run may find the real ones, and pass it to :func:`claim`. A criterion that
+    differs from the locked one is refused.
     """
     for entry in declared:
-        wrong = entry.keys() - {"id", "paper", "criterion", "exact", "paper_value"}
-        lacking = {"id", "paper", "criterion"} - entry.keys()
+        wrong = sorted(entry.keys() - _DECLARED)
+        lacking = sorted({"id", "paper", "criterion"} - entry.keys())
         if wrong or lacking:
             raise ValueError(
-                f"a claim takes id, paper, criterion, exact and paper_value; "
-                f"{entry.get('id', 'one without id')} has {sorted(wrong)} too many, lacks {sorted(lacking)}."
+                f"a claim takes {', '.join(sorted(_DECLARED))}; {entry.get('id', 'one without id')} has "
+                f"{wrong} too many, lacks {lacking}."
             )
         _check_id(entry["id"])
         if entry["id"] in run.current.declared:
             raise ValueError(f"the claim {entry['id']} is declared twice on this page.")
+        if entry.get("exact") and entry.get("shown"):
+            raise ValueError(f"{entry['id']} should be exact or shown, not both.")
+        criteria.check(entry["id"], entry["criterion"])
         run.current.declared[entry["id"]] = entry
     rows = "".join(
         f'<tr id="declared-{html.escape(c["id"])}"><td><code>{html.escape(c["id"])}</code></td>'
@@ -70,48 +69,47 @@ def claims(*declared: dict[str, Any]) -> Table:
 def claim(
     id: str,
     *,
-    measured: Any,
-    holds: bool | Sequence[bool] | None,
-    paper: str | None = None,
-    criterion: str | None = None,
+    effects: Mapping[str, Effect] | None = None,
+    holds: Any = None,
+    measured: Any = None,
+    stand_in: str | None = None,
+    data: Iterable[Dataset] | None = None,
+    seeds: Sequence[int] | None = None,
+    size: Sequence[str] | None = None,
     interval: Sequence[float] | None = None,
     paper_value: Any = None,
-    seeds: Sequence[int] = (),
-    exact: bool = False,
 ) -> None:
     """Record what was measured for a claim, and show its verdict card.
 
-    ``holds`` is one answer, or one per seed or panel: all true is REPRODUCED, none is NOT REPRODUCED,
-    some is PARTLY. None, or the smoke profile, is UNTESTED. ``paper`` and ``criterion`` come from the
-    page's declaration (:func:`claims`) unless given here.
+    ``effects`` are named (see :func:`repalign.study.above`), and the verdict follows from their intervals.
+    A claim declared ``exact`` takes ``holds`` instead, one declared ``shown`` neither. ``data`` are the sets
+    that this claim rests on (default: all that the page uses), ``size`` the settings that a reader should
+    see beside the paper's (default: all), ``seeds`` those of its runs (default: all that
+    :func:`repalign.study.seeds` gave), ``measured`` whatever numbers help to read the verdict.
     """
-    declared = run.current.declared.get(id, {})
-    paper = paper or declared.get("paper")
-    criterion = criterion or declared.get("criterion")
-    _check_id(id)
-    if not paper or not criterion:
-        raise ValueError(
-            f"{id} has no criterion: declare it at the top of the page with study.claims(...), "
-            "or pass paper= and criterion=."
-        )
-    exact = exact or bool(declared.get("exact"))
-    answers = _answers(holds)
-    if exact and answers is not None and not all(answers):
-        raise ClaimError(f"{id} is exact and does not hold: {criterion}; measured {measured}.")
+    declared = run.current.declared.get(id)
+    if declared is None:
+        raise ValueError(f"{id} has no criterion: declare it at the top of the page with study.claims(...).")
+    found = _verdict(declared, effects or {}, holds, measured)
     profile = run.current.profile or "by hand"
+    if profile != "smoke":
+        _enough_runs(id, effects or {})
+    used = run.current.data if data is None else run.described(data)
     value = {
         "id": id,
-        "paper": paper,
-        "criterion": criterion,
+        "paper": declared["paper"],
+        "criterion": declared["criterion"],
+        "revised": criteria.revisions(id),
+        "effects": [effect.as_json(name) for name, effect in (effects or {}).items()],
+        "paper_value": _plain(declared.get("paper_value") if paper_value is None else paper_value),
         "measured": _plain(measured),
-        "interval": None if interval is None else [float(v) for v in interval],
-        "paper_value": _plain(paper_value if paper_value is not None else declared.get("paper_value")),
-        "verdict": "UNTESTED" if profile == "smoke" else _verdict(answers),
-        "exact": exact,
+        "verdict": "UNTESTED" if profile == "smoke" and found not in ("EXACT", "SHOWN") else found,
+        "stand_in": declared.get("stand_in", "") if stand_in is None else stand_in,
         "profile": profile,
-        "seeds": [int(seed) for seed in seeds],
-        "data": {name: used["source"] for name, used in run.current.data.items()},
-        "fingerprint": run.current.fingerprint,
+        "size": run.current.size(size),
+        "seeds": [int(seed) for seed in (run.current.seeds if seeds is None else seeds)],
+        "data": {name: one["source"] for name, one in used.items()},
+        "fingerprint": run.fingerprint(used),
         "versions": run.versions(),
         "seconds": run.current.seconds,
         "from_store": dict(run.current.from_store),  # up to here: results read from it, and computed
@@ -122,23 +120,43 @@ def claim(
     style.display_html(card(value), f"{id}: {value['verdict']}", {"claim": id})
 
 
-def card(value: dict[str, Any]) -> str:
-    """The verdict card of a claim, as HTML."""
-    verdict = value["verdict"]
-    rows = [("The paper", html.escape(value["paper"])), ("Criterion", html.escape(value["criterion"]))]
-    rows.append(("Measured", html.escape(shown(value["measured"]))))
-    if value["interval"] is not None:
-        low, high = value["interval"]
-        rows.append(("95% interval", f"{number(low)} to {number(high)}"))
-    if value["paper_value"] is not None:
-        rows.append(("Paper's value", html.escape(shown(value["paper_value"]))))
-    runs = f"{len(value['seeds'])} seeds, " if len(value["seeds"]) > 1 else ""
-    body = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows)
-    return (
-        f'<div class="ra-card {css_class(verdict)}" id="{html.escape(value["id"])}-{value["profile"]}">'
-        f'<p><span class="ra-verdict">{verdict}</span> <code>{html.escape(value["id"])}</code> '
-        f'<span class="ra-note">{runs}profile {value["profile"]}</span></p><dl>{body}</dl></div>'
-    )
+def _verdict(
+    declared: dict[str, Any], effects: Mapping[str, Effect], holds: bool | None, measured: Any
+) -> str:
+    id = declared["id"]
+    if declared.get("exact"):
+        if holds is None or effects:
+            raise ValueError(f"{id} is exact: pass holds=True or False, and no effects.")
+        if not np.all(holds):
+            raise ClaimError(
+                f"{id} is exact and does not hold: {declared['criterion']}; measured {measured}."
+            )
+        return "EXACT"
+    if holds is not None and not effects:  # a page that has no effects yet
+        answers = np.atleast_1d(np.asarray(holds, dtype=bool))
+        return "REPRODUCED" if answers.all() else "PARTLY" if answers.any() else "NOT REPRODUCED"
+    if holds is not None:
+        raise ValueError(f"{id} is not exact: its verdict follows from effects, not from holds.")
+    if declared.get("shown"):
+        if effects:
+            raise ValueError(f"{id} is shown and cannot fail: it takes no effects.")
+        return "SHOWN"
+    wrong = [name for name, effect in effects.items() if not isinstance(effect, Effect)]
+    if wrong or not effects:
+        raise ValueError(
+            f"{id} needs effects with a side, such as effects={{'a above b': study.above(a - b)}}; "
+            + (f"{wrong[0]!r} has none." if wrong else "it has none at all.")
+        )
+    return verdict(effects.values())
+
+
+def _enough_runs(id: str, effects: Mapping[str, Effect]) -> None:
+    single = [name for name, effect in effects.items() if effect.interval is None]
+    if single:
+        raise ValueError(
+            f"the effect {single[0]!r} of {id} has one run, and one run has no interval: raise the number of "
+            "runs in the settings."
+        )
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
@@ -147,7 +165,8 @@ def read(directory: Path) -> list[dict[str, Any]]:
     for path in sorted(directory.glob("*.json")):
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-            complete = isinstance(value, dict) and value.keys() >= FIELDS
+            value = _as_now(value) if isinstance(value, dict) else {}
+            complete = value.keys() >= FIELDS
         except ValueError:
             complete = False
         if not complete or value["verdict"] not in VERDICTS:
@@ -156,24 +175,16 @@ def read(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _as_now(value: dict[str, Any]) -> dict[str, Any]:
+    """A claim of an older record, with the fields of today."""
+    if value.get("exact") and value.get("verdict") == "REPRODUCED":
+        value["verdict"] = "EXACT"
+    return {"revised": [], "effects": [], "stand_in": "", "size": {}, **value}
+
+
 def _check_id(id: str) -> None:
     if not _ID.fullmatch(id):
         raise ValueError(f"a claim's id should look like imani.fig7 or imani.fig6.depth, not {id!r}.")
-
-
-def _answers(holds: bool | Sequence[bool] | None) -> list[bool] | None:
-    if holds is None:
-        return None
-    answers = [bool(v) for v in np.atleast_1d(np.asarray(holds))]
-    if not answers:
-        raise ValueError("holds should have at least one answer; use None for a claim that was not tested.")
-    return answers
-
-
-def _verdict(answers: list[bool] | None) -> str:
-    if answers is None:
-        return "UNTESTED"
-    return "REPRODUCED" if all(answers) else "PARTLY" if any(answers) else "NOT REPRODUCED"
 
 
 def _plain(value: Any) -> Any:
@@ -188,32 +199,3 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     number = float(value)
     return number if math.isfinite(number) else str(number)
-
-
-def number(value: Any) -> str:
-    """A float with four significant digits, 1000 and not 1e+03; anything else as it is.
-
-    >>> number(1234.5678), number(1.5e-12), number(1e4), number(7)
-    ('1235', '1.5e-12', '10000', '7')
-    """
-    if not isinstance(value, float):
-        return str(value)
-    return f"{float(f'{value:.4g}'):.10g}"
-
-
-def shown(value: Any) -> str:
-    """A measured value in words: numbers shortened, dicts and lists on one line.
-
-    >>> shown({"layers": [0.51234, 2], "input": "mnist"})
-    'layers: 0.5123, 2; input: mnist'
-    """
-    if isinstance(value, dict):
-        return "; ".join(f"{k}: {shown(v)}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(shown(v) for v in value)
-    return number(value)
-
-
-def css_class(verdict: str) -> str:
-    """The style sheet's name for a verdict: it sets the colour."""
-    return "ra-" + verdict.lower().replace(" ", "-")

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 LEVEL = 0.95
+VERDICTS = ("EXACT", "SHOWN", "REPRODUCED", "PARTLY", "OPEN", "NOT REPRODUCED", "UNTESTED")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class Effect:
             yes = self.bound[0] <= low and high <= self.bound[1]
             no = high < self.bound[0] or low > self.bound[1]
         return "yes" if yes else "no" if no else "open"
+
+    def as_json(self, name: str) -> dict[str, Any]:
+        """The effect under its name, as a claim's file holds it."""
+        return {"name": name, **asdict(self), "answer": self.answer}
 
 
 def above(values: Iterable[float], bound: float = 0.0, *, paper: float | None = None) -> Effect:

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ class Run:
     profile: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     changed: dict[str, Any] = field(default_factory=dict)
+    paper: dict[str, Any] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
     from_store: dict[str, int] = field(default_factory=lambda: {"read": 0, "computed": 0})
     declared: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,10 +40,14 @@ class Run:
     def seconds(self) -> float:
         return round(time.perf_counter() - self.started, 2)
 
-    @property
-    def fingerprint(self) -> str:
-        """One fingerprint for all the data this page has read so far."""
-        return digest(*(f"{k}={mark}" for k, v in sorted(self.data.items()) for mark in v["samples"]))
+    def size(self, names: Sequence[str] | None = None) -> dict[str, list[Any]]:
+        """Settings of this run, each with the paper's: those in ``names``, or all."""
+        unknown = sorted(set(names or ()) - set(self.settings))
+        if unknown:
+            raise ValueError(
+                f"no setting {', '.join(unknown)} on this page; there are {', '.join(self.settings)}."
+            )
+        return {name: [self.settings[name], self.paper[name]] for name in names or self.settings}
 
 
 current = Run()
@@ -64,15 +71,28 @@ def note(*values: Any) -> None:
         elif isinstance(value, dict):
             note(*value.values())
         elif loading is not None and isinstance(value, loading.Dataset):
-            _note(value)
+            _note(value, current.data)
 
 
-def _note(dataset: Dataset) -> None:
+def described(datasets: Iterable[Dataset]) -> dict[str, dict[str, Any]]:
+    """Some data sets as the page notes them, for a claim that rests on these alone."""
+    found: dict[str, dict[str, Any]] = {}
+    for dataset in datasets:
+        _note(dataset, found)
+    return found
+
+
+def fingerprint(data: dict[str, dict[str, Any]]) -> str:
+    """One fingerprint for all samples in ``data``."""
+    return digest(*(f"{k}={mark}" for k, v in sorted(data.items()) for mark in v["samples"]))
+
+
+def _note(dataset: Dataset, into: dict[str, dict[str, Any]]) -> None:
     name = f"{dataset.name}/{dataset.split}"
-    if name not in current.data:
+    if name not in into:
         # What load would find now: a later run asks again, and runs anew when the answer changes.
-        current.data[name] = {"source": dataset.source, "samples": [], "found": found_now(name)}
-    kept = current.data[name]
+        into[name] = {"source": dataset.source, "samples": [], "found": found_now(name)}
+    kept = into[name]
     if dataset.fingerprint not in kept["samples"]:
         kept["samples"].append(dataset.fingerprint)
         if dataset.source not in kept["source"]:
@@ -122,7 +142,7 @@ def stamp() -> None:
     if missing:
         raise RuntimeError(
             f"these claims were declared but never measured: {', '.join(missing)}. "
-            "Measure each with study.claim(id, measured=..., holds=...)."
+            "Measure each with study.claim(id, effects={...})."
         )
     used = versions()
     facts = {

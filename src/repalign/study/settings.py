@@ -68,5 +68,31 @@ def settings(
     values = {**table[profile], **(change or {})}
     run.current.profile = profile
     run.current.settings = values
+    run.current.paper = paper
     run.current.changed = {k: v for k, v in values.items() if v != table[profile][k]}
     return Settings(profile, values, paper)
+
+
+def seeds(runs: int) -> list[int]:
+    """The seeds of ``runs`` independent runs, by the profile of this page.
+
+    They begin at 100 where a run may be recorded (``desktop``, ``paper``): nobody has looked at those.
+    Smaller ones are for pilots and first looks. One run has no interval, so outside of ``smoke`` it is
+    refused here, before anything is computed.
+
+    >>> table = dict.fromkeys(PROFILES, dict(runs=3))
+    >>> s = settings("laptop", **table)
+    >>> seeds(s.runs)
+    [0, 1, 2]
+    """
+    profile = run.current.profile
+    least = 1 if profile == "smoke" else 2
+    if runs < least:
+        raise ValueError(
+            f"{runs} runs have no interval, and so no verdict: set at least {least} "
+            f"{f'at {profile}' if profile else 'here'}."
+        )
+    first = 100 if profile in ("desktop", "paper") else 0
+    chosen = list(range(first, first + runs))
+    run.current.seeds = sorted({*run.current.seeds, *chosen})
+    return chosen

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from repalign._files import project_root, write_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 # Hues of Okabe and Ito, shifted in lightness until each has a contrast of 3 on white and on dark grey.
@@ -68,15 +69,32 @@ def use() -> None:
     )
 
 
-def show(figure: Figure, id: str, caption: str) -> None:
+def show(figure: Figure, id: str, caption: str, *, table: pd.DataFrame | None = None) -> None:
     """Show ``figure`` with its caption, and keep it as ``figures/<id>.svg`` of this run.
+
+    ``table`` is what was drawn, a row for each value: readers can download it as ``figures/<id>.csv``.
 
     ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colours, so one file serves
     light and dark. The caption says what to see; it is also what a screen reader hears.
     """
     svg = drawn(figure, id, caption)
-    write_text(output_directory() / "figures" / f"{id}.svg", svg)
+    figures = output_directory() / "figures"
+    write_text(figures / f"{id}.svg", svg)
+    if table is not None:
+        write_text(figures / f"{id}.csv", _csv(table))
     display_html(framed(svg, id, caption), f"{id}: {caption}", {"figure": id, "caption": caption})
+
+
+def _csv(table: pd.DataFrame) -> str:
+    """A table as text, with six digits a number; row headings that only count are left out."""
+    counted = table.index.nlevels == 1 and table.index.name is None
+    return str(table.to_csv(index=not counted, float_format="%.6g", lineterminator="\n"))
+
+
+def caption_of(svg: str) -> str:
+    """The caption that a kept figure was drawn with."""
+    found = re.search(r'<svg [^>]*?aria-label="([^"]*)"', svg)
+    return html.unescape(found.group(1)) if found else ""
 
 
 def drawn(figure: Figure, id: str, caption: str) -> str:

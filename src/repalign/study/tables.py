@@ -5,10 +5,21 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from repalign.study.claims import Table, number
-
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Table:
+    """A table for a notebook: HTML for a reader, lines for a terminal."""
+
+    def __init__(self, markup: str, text: str) -> None:
+        self._markup, self._text = markup, text
+
+    def _repr_html_(self) -> str:
+        return self._markup
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 def table(frame: pd.DataFrame, caption: str = "", *, paper: pd.DataFrame | None = None) -> Table:
@@ -54,3 +65,27 @@ def _cell(value: Any) -> str:
     return html.escape(
         number(float(value)) if hasattr(value, "dtype") and value.dtype.kind == "f" else number(value)
     )
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A float with so many significant digits, 1000 and not 1e+03; anything else as it is.
+
+    >>> number(1234.5678), number(1.5e-12), number(1e4), number(7)
+    ('1235', '1.5e-12', '10000', '7')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    return f"{float(f'{value:.{digits}g}'):.10g}"
+
+
+def shown(value: Any) -> str:
+    """A measured value in words: numbers shortened, dicts and lists on one line.
+
+    >>> shown({"layers": [0.51234, 2], "input": "mnist"})
+    'layers: 0.5123, 2; input: mnist'
+    """
+    if isinstance(value, dict):
+        return "; ".join(f"{k}: {shown(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(shown(v) for v in value)
+    return number(value)

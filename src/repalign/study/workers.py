@@ -51,8 +51,8 @@ def compute(
     shared = cores.shared()
     here = jobs == 1 or shared is not None
     if jobs > 1:
-        # In this thread: joblib's modules import one another in a circle, and half of one is all that a second
-        # thread gets to see (two workers, or a worker and a task here that imports scikit-learn).
+        # In this thread: joblib's modules import one another in a circle, and half of one is all that a
+        # second thread gets to see (two workers, or a worker and a task here that imports scikit-learn).
         import joblib.externals.loky  # noqa: F401
     crew = _Crew(call, tasks, retries)
     recruiting = threading.Thread(target=crew.recruit, args=(jobs - here, shared), daemon=True)

@@ -1,0 +1,102 @@
+"""Would a page still give what its record says? Not if code, settings or a criterion has changed since.
+
+What only draws or tells does not count: prose, captions, cells that call ``study.show``, the columns of
+other profiles, and the parts of the package that no number depends on.
+"""
+
+from __future__ import annotations
+
+import ast
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from repalign._code import bare, on_disk
+from repalign._files import digest
+from repalign.runner.pages import Page
+from repalign.runner.records import Kept, newest
+from repalign.study.settings import PROFILES
+
+# What brings a number to the reader, or the data to the page, without a part in its value: the record has the
+# data's own fingerprints. The answers of effects are in study, and count.
+_BESIDE = tuple(
+    f"repalign.{name}" for name in ("study", "plots", "runner", "machine", "data.acquire", "_files", "_code")
+)
+
+
+def made_by(source: str, profile: str) -> dict[str, str]:
+    """Fingerprints of what the numbers of a page at ``profile`` depend on, for its run.json."""
+    trees, settings = _that_counts(source, profile)
+    kept = "\n".join(ast.unparse(tree) for tree in trees)
+    package = on_disk()
+    used = package.digest(package.page(kept), libraries=False, beside=_BESIDE)
+    answers = package.digest(["repalign.study.effects"], libraries=False)
+    return {"code": digest(kept, used, answers), "settings": digest(*settings), "python": _python()}
+
+
+def reasons(page: Page, record: Kept) -> list[str]:
+    """What has changed since ``record`` was made: code, settings, criteria; nothing when it is fresh.
+
+    A fingerprint of code belongs to a version of Python. Under another one the code is not compared.
+    """
+    then: Mapping[str, Any] = record.run.get("made_by", {})
+    now = made_by(page.source.read_text(encoding="utf-8"), record.run["profile"])
+    asked = ["code", "settings"] if then.get("python", now["python"]) == now["python"] else ["settings"]
+    changed = [what for what in asked if then.get(what) != now[what]]
+    if {id: claim["criterion"] for id, claim in record.claims.items()} != page.claims:
+        changed.append("criteria")
+    return changed
+
+
+def stale(root: Path, pages: list[Page]) -> dict[str, list[str]]:
+    """The pages whose newest record is stale, with what has changed."""
+    found = {page.name: reasons(page, record) for page in pages if (record := newest(root, page.name))}
+    return {name: changed for name, changed in found.items() if changed}
+
+
+def _that_counts(source: str, profile: str) -> tuple[list[ast.Module], list[str]]:
+    """The code cells that a number may depend on, and the settings at ``profile`` as text."""
+    import jupytext
+
+    notebook = jupytext.reads(source, fmt="py:percent")
+    settings: list[str] = []
+    counting: list[ast.Module] = []
+    drawing: list[ast.Module] = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or "parameters" in cell.metadata.get("tags", []):
+            continue
+        tree = bare(ast.parse(cell.source))
+        called = {_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _name(node) == "claims":
+                node.args = []  # criteria are compared as they stand, and the rest is told
+            if isinstance(node, ast.Call) and _name(node) == "settings":
+                settings += [ast.unparse(k.value) for k in node.keywords if k.arg == profile]
+                node.keywords = [k for k in node.keywords if k.arg not in PROFILES]
+        (drawing if "show" in called and "claim" not in called else counting).append(tree)
+    # A drawing counts after all when a cell that counts needs a name that is made in it.
+    while needed := [tree for tree in drawing if _makes(tree) & set().union(*map(_needs, counting))]:
+        counting += needed
+        drawing = [tree for tree in drawing if tree not in needed]
+    return counting, settings
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _makes(tree: ast.Module) -> set[str]:
+    """Names that a cell gives to something."""
+    made = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return made | {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+
+
+def _needs(tree: ast.Module) -> set[str]:
+    """Names that a cell uses and does not make."""
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return used - _makes(tree)
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])
