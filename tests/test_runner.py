@@ -31,7 +31,7 @@ PAGE = """# ---
 # %%
 from repalign import study
 study.begin("toy/{name}")
-study.claims(dict(id="toy.{name}", paper="one is one", criterion="it is"))
+study.claims(dict(id="toy.{name}", paper="one is one", criterion="it is", exact=True))
 
 # %% tags=["parameters"]
 profile = "laptop"
@@ -105,8 +105,8 @@ def test_run_record_and_read_back(root):
     assert "unchanged" not in repalign("run", cwd=root).stderr
 
     table = repalign("claims", cwd=root)
-    assert "REPRODUCED" in table.stdout
-    assert "1 reproduced" in table.stdout
+    assert "EXACT" in table.stdout
+    assert "1 exact" in table.stdout
     (claim,) = json.loads(repalign("claims", "--json", cwd=root).stdout)
     assert claim["id"] == "toy.01_a"
 
@@ -120,7 +120,8 @@ def test_run_record_and_read_back(root):
     assert kept.run.keys() >= {"date", "machine", "commit", "versions", "settings", "seconds"}
     readme = (root / "README.md").read_text()
     assert "| `toy/01_a` |" in readme
-    assert "1 reproduced" in readme
+    assert "| page | recorded | exact |" in readme
+    assert "| all | | 1 |" in readme
     assert "old" not in readme
     assert readme.startswith("x\n")
     assert readme.endswith("y\n")

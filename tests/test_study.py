@@ -22,7 +22,6 @@ from hypothesis import given
 import repalign
 from repalign import data, study
 from repalign.study import pack, run, store, style
-from repalign.study.claims import FIELDS, ClaimError, card, read
 from test_code import TREES
 
 TABLE = dict(smoke=dict(n=1), laptop=dict(n=2), desktop=dict(n=3), paper=dict(n=4))
@@ -68,102 +67,8 @@ def measured(id="toy.fig1"):
     return json.loads((out() / "claims" / f"{id}.json").read_text())
 
 
-def declare(**more):
-    study.claims(dict(id="toy.fig1", paper="it rises", criterion="it rises in every run", **more))
-
-
-@pytest.mark.parametrize(
-    ("holds", "verdict"),
-    [
-        (True, "REPRODUCED"),
-        (np.True_, "REPRODUCED"),
-        (False, "NOT REPRODUCED"),
-        ([True, True], "REPRODUCED"),
-        ([True, False], "PARTLY"),
-        (np.array([False, False]), "NOT REPRODUCED"),
-        (torch.tensor([True, False]), "PARTLY"),
-        (None, "UNTESTED"),
-    ],
-)
-def test_verdicts(holds, verdict):
-    study.settings("laptop", **TABLE)
-    declare()
-    study.claim("toy.fig1", measured=1.5, holds=holds, interval=(1, 2), seeds=[0, 1])
-    kept = measured()
-    assert kept["verdict"] == verdict
-    assert kept.keys() >= FIELDS
-    assert kept["criterion"] == "it rises in every run"
-    assert (kept["page"], kept["profile"]) == ("toy/01_page", "laptop")
-    assert verdict in card(kept)
-    assert read(out() / "claims") == [kept]
-
-
-def test_smoke_gives_no_verdict():
-    study.settings("smoke", **TABLE)
-    declare()
-    study.claim("toy.fig1", measured=1, holds=True)
-    assert measured()["verdict"] == "UNTESTED"
-
-
-@pytest.mark.parametrize("profile", study.PROFILES)
-def test_an_exact_claim_that_fails_stops_the_page(profile):
-    study.settings(profile, **TABLE)
-    declare(exact=True)
-    with pytest.raises(ClaimError, match="exact and does not hold"):
-        study.claim("toy.fig1", measured=1e-3, holds=[True, False])
-    assert not (out() / "claims").exists()
-
-
-def test_a_claim_needs_a_criterion_and_a_declared_claim_a_measurement():
-    with pytest.raises(ValueError, match="has no criterion"):
-        study.claim("toy.fig2", measured=1, holds=True)
-    with pytest.raises(ValueError, match=r"look like imani\.fig7"):
-        study.claims(dict(id="Figure 7", paper="p", criterion="c"))
-    with pytest.raises(ValueError, match="lacks"):
-        study.claims(dict(id="toy.fig3", paper="p"))
-    declare()
-    with pytest.raises(ValueError, match="declared twice"):
-        declare()
-    with pytest.raises(RuntimeError, match=r"never measured: toy\.fig1"):
-        study.stamp()
-    study.claim("toy.fig1", measured=1, holds=True)
-    with pytest.raises(ValueError, match="at least one answer"):
-        study.claim("toy.fig1", measured=1, holds=[])
-    study.stamp()
-    assert json.loads((out() / "run.json").read_text())["claims"] == ["toy.fig1"]
-
-
-def test_measured_values_become_plain_json():
-    declare()
-    values = {"a": torch.tensor([1.0, 2.0]), "b": np.float32(0.5), "c": float("nan"), "d": (1, None)}
-    study.claim("toy.fig1", measured=values, holds=True)
-    assert measured()["measured"] == {"a": [1.0, 2.0], "b": 0.5, "c": "nan", "d": [1, None]}
-
-
-def test_a_damaged_claim_is_named():
-    (out() / "claims").mkdir(parents=True)
-    (out() / "claims" / "toy.fig1.json").write_text('{"id": "toy')
-    with pytest.raises(ValueError, match=r"toy\.fig1\.json is not a claim"):
-        read(out() / "claims")
-
-
-def test_markup_in_texts_is_shown_not_run():
-    study.claims(dict(id="toy.fig9", paper="<script>x</script>", criterion="a < b"))
-    study.claim("toy.fig9", measured="<b>", holds=True)
-    shown = card(measured("toy.fig9"))
-    assert "<script>" not in shown
-    assert "&lt;b&gt;" in shown
-
-
-def test_interval_is_students():
-    from scipy import stats
-
-    values = np.random.default_rng(0).normal(size=9)
-    low, high = study.interval(values)
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert (low, high) == pytest.approx((expected.low, expected.high))
-    with pytest.raises(ValueError, match="at least two runs"):
-        study.interval([1.0])
+def declare():
+    study.claims(dict(id="toy.fig1", paper="one is one", criterion="it is", exact=True))
 
 
 def test_data_used_are_part_of_a_claim(capsys):
@@ -440,16 +345,16 @@ def test_a_page_rests_on_every_sample_that_it_used(calls):
         study.begin("toy/01_page")
         for n in sizes:
             study.uses(data.load("mnist", n=n, seed=0))
-        return run.current.fingerprint
+        return run.fingerprint(run.current.data)
 
     assert len({marks(10), marks(20), marks(10, 20), marks(20, 30)}) == 4
     assert marks(10, 20, 10) == marks(10, 20)
     (kept,) = run.current.data.values()
     assert len(kept["samples"]) == 2
     # Also those that it only passed on.
-    before = run.current.fingerprint
+    before = run.fingerprint(run.current.data)
     study.cached(on_sets, dict(pair=[data.load("mnist", n=10, seed=i) for i in (0, 3)], k=1))
-    assert run.current.fingerprint != before
+    assert run.fingerprint(run.current.data) != before
 
 
 def test_a_page_may_use_a_set_of_its_own(calls):
@@ -475,7 +380,7 @@ def test_claims_and_the_stamp_say_how_much_came_from_the_store(calls):
 PAGE = """
     import os, sys
     from repalign import study
-    from repalign.study.claims import number
+    from repalign.study.tables import number
     from repalign.study.run import current
 
     def cell(n):

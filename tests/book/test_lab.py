@@ -36,7 +36,7 @@ from repalign import study
 
 # %%
 study.begin("toy/01_a")
-study.claims(dict(id="toy.a", paper="one is one", criterion="it is"))
+study.claims(dict(id="toy.a", paper="one is one", criterion="it is", exact=True))
 
 # %% tags=["parameters"]
 profile = "smoke"

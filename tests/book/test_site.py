@@ -143,7 +143,7 @@ RECORDED = [f for f in FILES if (ROOT / "records" / f.removeprefix("notebooks/")
 
 
 @pytest.mark.parametrize("file", RECORDED)
-def test_the_record_is_in_a_second_tab(visit, file):
+def test_the_record_comes_first_and_this_run_second(visit, file):
     page = visit(file)
     count = page.locator(".ra-tabs").count()
     assert count > 1
@@ -151,6 +151,8 @@ def test_the_record_is_in_a_second_tab(visit, file):
         tabs = page.locator(".ra-tabs").nth(i)
         panels = tabs.locator("> .ra-panel")
         assert [panels.nth(k).is_visible() for k in (0, 1)] == [True, False]
+        assert tabs.locator("> label").nth(0).inner_text().startswith("record of")
+        assert tabs.locator("> label").nth(1).inner_text() == "this run (smoke)"
     for i in range(count):
         tabs = page.locator(".ra-tabs").nth(i)
         tabs.locator("> label").nth(1).click()

@@ -28,11 +28,15 @@ _BESIDE = tuple(
 def made_by(source: str, profile: str) -> dict[str, str]:
     """Fingerprints of what the numbers of a page at ``profile`` depend on, for its run.json."""
     trees, settings = _that_counts(source, profile)
-    kept = "\n".join(ast.unparse(tree) for tree in trees)
+    statements = [statement for tree in trees for statement in tree.body]
     package = on_disk()
-    used = package.digest(package.page(kept), libraries=False, beside=_BESIDE)
+    roots = package.page("\n".join(map(ast.unparse, statements)))
+    used = package.digest(roots, libraries=False, beside=_BESIDE)
     answers = package.digest(["repalign.study.effects"], libraries=False)
-    return {"code": digest(kept, used, answers), "settings": digest(*settings), "python": _python()}
+    # What the page takes from the package counts by what it is, not by the line that imports it.
+    own = [s for s in statements if not (isinstance(s, ast.ImportFrom) and _of_package(s))]
+    code = digest(*map(ast.unparse, own), used, answers)
+    return {"code": code, "settings": digest(*settings), "python": _python()}
 
 
 def reasons(page: Page, record: Kept) -> list[str]:
@@ -80,6 +84,10 @@ def _that_counts(source: str, profile: str) -> tuple[list[ast.Module], list[str]
         counting += needed
         drawing = [tree for tree in drawing if tree not in needed]
     return counting, settings
+
+
+def _of_package(imported: ast.ImportFrom) -> bool:
+    return (imported.module or "").split(".")[0] == "repalign"
 
 
 def _name(call: ast.Call) -> str:

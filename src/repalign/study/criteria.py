@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,6 @@ def differs(id: str) -> str:
     )
 
 
-@cache
 def _here() -> dict[str, dict[str, Any]]:
     here = Path.cwd().resolve()
     root = next((p for p in (here, *here.parents) if path(p).is_file()), None)
