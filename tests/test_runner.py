@@ -142,7 +142,7 @@ def test_the_key_of_a_page_follows_the_code_that_it_reaches(root, monkeypatch):
 
     before, text = key(), files[home].decode()
     assert (
-        key(**{path: raw + b"\n\ndef fresh():\n    return 1  # new\n" for path, raw in files.items()})
+        key(**{path: raw + b"\n\ndef brand_new():\n    return 1  # new\n" for path, raw in files.items()})
         == before
     )
     assert key(**{"tangent/hessian.py": files["tangent/hessian.py"] + b"\nprint(1)\n"}) == before

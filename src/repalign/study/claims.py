@@ -82,10 +82,11 @@ def claim(
     """Record what was measured for a claim, and show its verdict card.
 
     ``effects`` are named (see :func:`repalign.study.above`), and the verdict follows from their intervals.
-    A claim declared ``exact`` takes ``holds`` instead, one declared ``shown`` neither. ``data`` are the sets
-    that this claim rests on (default: all that the page uses), ``size`` the settings that a reader should
-    see beside the paper's (default: all), ``seeds`` those of its runs (default: all that
-    :func:`repalign.study.seeds` gave), ``measured`` whatever numbers help to read the verdict.
+    A claim declared ``exact`` takes ``holds`` instead (None where it cannot be checked, as on a part of a
+    data set), one declared ``shown`` neither. ``data`` are the sets that this claim rests on (default: all
+    that the page uses), ``size`` the settings that a reader should see beside the paper's (default: all),
+    ``seeds`` those of its runs (default: all that :func:`repalign.study.seeds` gave), ``measured`` whatever
+    numbers help to read the verdict.
     """
     declared = run.current.declared.get(id)
     if declared is None:
@@ -125,8 +126,10 @@ def _verdict(
 ) -> str:
     id = declared["id"]
     if declared.get("exact"):
-        if holds is None or effects:
+        if effects:
             raise ValueError(f"{id} is exact: pass holds=True or False, and no effects.")
+        if holds is None:
+            return "UNTESTED"
         if not np.all(holds):
             raise ClaimError(
                 f"{id} is exact and does not hold: {declared['criterion']}; measured {measured}."
