@@ -165,6 +165,20 @@ def _one_effect(effect: dict[str, Any]) -> str:
     return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}"
 
 
+def _settled(claim: dict[str, Any]) -> bool:
+    return claim["verdict"] in ("EXACT", "SHOWN", "REPRODUCED")
+
+
+def _against(claim: dict[str, Any], most: int = 3) -> str:
+    """The effects that keep a claim from being reproduced, those that are a no first."""
+    against = [e for answer in ("no", "open") for e in claim["effects"] if e["answer"] == answer]
+    if not against:
+        return in_words(claim)
+    parts = [f"{_one_effect(effect)}, {effect['answer']}" for effect in against[:most]]
+    more = [f"{len(against) - most} more"] if len(against) > most else []
+    return f"{len(against)} of {len(claim['effects'])} effects against it: " + "; ".join([*parts, *more])
+
+
 def write_readme(root: Path, pages: list[Page]) -> None:
     """Update the README's table from the records, between its two markers."""
     found = [(page.name, record) for page in pages if (record := newest(root, page.name))]
@@ -177,6 +191,10 @@ def write_readme(root: Path, pages: list[Page]) -> None:
         rows.append(f"| `{name}` | {when} | {numbers} |")
     totals = " | ".join(str(sum(row[one] for row in counted.values())) for one in used)
     rows.append(f"| all | | {totals} |")
+    failed = [claim for _, record in found for claim in record.claims.values() if not _settled(claim)]
+    if failed:
+        rows += ["", "Claims that are open, or hold in part or not at all; their pages say more:", ""]
+        rows += [f"- `{claim['id']}`, {claim['verdict'].lower()}: {_against(claim)}" for claim in failed]
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     pattern = r"(<!-- scoreboard -->\n).*?(<!-- /scoreboard -->)"
