@@ -328,7 +328,7 @@ plt.setp(fig.axes[2:], yscale="log", xlabel="share of training loss removed")
 fig.subplots_adjust(hspace=0.45)
 seen = f"""Figure 11: {s.target_n} points of the target, {s.runs} runs, bands
 are standard errors. Above (a, b): mean squared errors. Below (c, d): weights
-that remove a share of the training loss, if every run does in 10,000 steps."""
+that remove a share of training loss, as far as all runs do in 10,000 steps."""
 drawn = plots.averaged(kept, by, "value", "seed")
 study.show(fig, "imani.fig11", seen, table=drawn)
 error, area = values["test"], values["area of target points"]
@@ -342,17 +342,17 @@ study.table(pd.DataFrame(columns), "Means over runs.")
 # %% tags=["hide-input"]
 mirror, weights = {}, {}
 for task, side in (("related", study.below), ("unrelated", study.above)):
-    for a, b in combinations(names, 2):
-        sign = np.sign(area[task, a] - area[task, b])
-        lead = study.above(sign * (error[task, b] - error[task, a]))
-        mirror[f"{task}: {a} and {b} mirrored"] = lead
     logs = np.log(half[task].dropna())
     weights[f"{task}: all three remove half"] = study.share(len(logs), s.runs)
-    for other in names[:2]:
-        name = f"{task}: transfer {side.__name__} {other}"
-        mirror[name] = side(error[task, "transfer"] - error[task, other])
-        if len(logs) > 1:
-            weights[name] = side(logs["transfer"] - logs[other])
+    for a, b in combinations(names, 2):
+        gap = error[task, b] - error[task, a]
+        lead = study.above(np.sign(area[task, a] - area[task, b]) * gap)
+        mirror[f"{task}: {a} and {b} mirrored"] = lead
+        if b == "transfer":
+            word = f"of transfer {side.__name__} {a}"
+            mirror[f"{task}: error {word}"] = side(gap)
+            if len(logs) > 1:
+                weights[f"{task}: norm {word}"] = side(logs[b] - logs[a])
 study.claim("imani.fig11", effects=mirror)
 study.claim("imani.fig11.weights", effects=weights, data=points)
 
