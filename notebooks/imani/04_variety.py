@@ -286,10 +286,9 @@ area = area.join(start)[["input", "initial", "trained"]]
 # A row per sweep, a column per task.
 
 # %% tags=["hide-input"]
-start = dict(stage="input", value="input", color="input")
-start = [inputs.assign(kind=kind, **start) for kind in kinds]
-curves = pd.concat([runs, *start]).explode(["tau", "alignment"])
-curves = curves.astype(dict(tau=float, alignment=float))
+also = dict(stage="input", value="input", color="input")
+also = [inputs.assign(kind=kind, **also) for kind in kinds]
+curves = pd.concat([runs, *also]).explode(["tau", "alignment"]).infer_objects()
 curves["before"] = curves.stage == "initial"
 
 
@@ -302,8 +301,8 @@ def panels(some, part, id, caption):
     fig = plots.alignment(drawn, order=order, height=2.3, aspect=1.15, **how)
     fig.legends[0].remove()  # each row has its own
     for ax, kind in zip(fig.axes[2::3], some):
-        first, *rest = kinds[kind]
-        for color, label in zip(study.PALETTE, [first, "input", *rest]):
+        pairs = zip(study.PALETTE[:1] + study.PALETTE[2:], kinds[kind])
+        for color, label in [*pairs, (study.PALETTE[1], "input")]:
             ax.plot([], color=color, label=label)
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1))
     by = ["kind", "value", "stage", "data", "tau"]
@@ -332,7 +331,7 @@ def judge(id, some, part):
             f"{name}: least gain over {other}": study.above(values)
             for (other, name), values in least.items()
         },
-        measured=weak.add_prefix("least over ").to_dict(),
+        measured=weak.add_prefix("least gain over ").to_dict(),
         stand_in="ct_phantom in place of CT slices" * ("ct_phantom" in names),
         size=("n", "steps", "runs"),
     )
@@ -344,10 +343,11 @@ for kind in list(kinds)[:3]:
 # %% [markdown]
 # ## Figure 17
 #
-# The same for optimizers and batch sizes.
+# The same for optimizers and batch sizes. They do not change the first
+# weights, so there is one dashed curve in a panel.
 
 # %% tags=["hide-input"]
-caption = "Figure 17, as figure 6. Dashed curves coincide: the same weights."
+caption = "Figure 17, drawn as figure 6; solid curves should end to the right."
 panels(list(kinds)[3:], "train", "imani.fig17", caption)
 
 # %% tags=["hide-input"]
@@ -360,7 +360,7 @@ judge("imani.fig17", list(kinds)[3:], "train")
 # that generalizes keeps the gain that it has in figures 6 and 17.
 
 # %% tags=["hide-input"]
-caption = f"Figure 18, as figures 6 and 17, on {s.test_n} test points."
+caption = f"Figure 18, drawn as figures 6 and 17, on {s.test_n} test points."
 panels(list(kinds), "test", "imani.fig18", caption)
 
 # %% tags=["hide-input"]
