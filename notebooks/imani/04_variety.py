@@ -160,7 +160,7 @@ s
 # $[-1, 1]$; zeros against ones; airplanes against automobiles, whose pixels
 # run from −1 to 1 as in the demonstration code. Every run draws its own
 # training points, and test points that are not among them. Runs share few
-# training points, but half of the test points of digits and photographs.
+# training points, but about half of the test points of digits and photographs.
 
 
 # %%
@@ -300,6 +300,7 @@ def panels(some, part, id, caption):
     how = dict(row="kind", col="data", hue="color", style="before")
     fig = plots.alignment(drawn, order=order, height=2.3, aspect=1.15, **how)
     fig.legends[0].remove()  # each row has its own
+    fig.subplots_adjust(right=0.85)
     for ax, kind in zip(fig.axes[2::3], some):
         pairs = zip(study.PALETTE[:1] + study.PALETTE[2:], kinds[kind])
         for color, label in [*pairs, (study.PALETTE[1], "input")]:
@@ -343,11 +344,10 @@ for kind in list(kinds)[:3]:
 # %% [markdown]
 # ## Figure 17
 #
-# The same for optimizers and batch sizes. They do not change the first
-# weights, so there is one dashed curve in a panel.
+# The same for optimizers and batch sizes, which leave the first weights alone.
 
 # %% tags=["hide-input"]
-caption = "Figure 17, drawn as figure 6; solid curves should end to the right."
+caption = "Figure 17, drawn as figure 6. Dashed curves of one panel coincide."
 panels(list(kinds)[3:], "train", "imani.fig17", caption)
 
 # %% tags=["hide-input"]
