@@ -50,7 +50,7 @@ def learn(
         return lambda rows: features.dictionary(rows, learned=atoms, alpha=alpha)
     net: models.MLP | models.RBFNetwork
     if kind == "network":
-        net = models.MLP(x.shape[1], 1, depth=1, width=units, seed=seed)
+        net = models.MLP(x.shape[1], 1, depth=1, width=units, init="torch", seed=seed)
     else:
         centers = x[torch.arange(units) % len(x)]
         net = models.RBFNetwork(x.shape[1], 1, units=units, bandwidth=bandwidth, centers=centers, seed=seed)
