@@ -38,8 +38,9 @@ def learn(
 ) -> Callable[[Float[Tensor, "m d"]], Float[Tensor, "m units"]]:
     """Learn ``units`` features on x and y; returns the function that computes them, of these or other rows.
 
-    ``"network"``: the hidden layer of a ReLU network. ``"rbf"``: the units of an RBF network of that
-    ``bandwidth``, whose centers start at rows of x. Both train for ``epochs`` on the squared loss, by Adam.
+    ``"network"``: the hidden layer of a ReLU network that starts as torch's layers do. ``"rbf"``: the units
+    of an RBF network of that ``bandwidth``, whose centers start at rows of x. Both train for ``epochs`` on
+    the squared loss, by Adam.
     ``"dictionary"``: sparse codes in a dictionary learned in ``passes``, with the penalty ``alpha``; it
     never sees y.
     """
