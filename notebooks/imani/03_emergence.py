@@ -292,7 +292,7 @@ study.show(
     fig, "imani.fig2.cd",
     f"Figure 2 (c, d): {m} images of {images.name} with shuffled labels, "
     f"last of {s.depth} hidden layers, first run. If the claim holds, the "
-    "bars are about equal before training, and the first tower after it.",
+    "bars show no trend before training, and the first ones tower after it.",
     table=first[["stage", "index", "sigma", "power"]],
 )  # fmt: skip
 
