@@ -38,8 +38,9 @@ def learn(
 ) -> Callable[[Float[Tensor, "m d"]], Float[Tensor, "m units"]]:
     """Learn ``units`` features on x and y; returns the function that computes them, of these or other rows.
 
-    ``"network"``: the hidden layer of a ReLU network. ``"rbf"``: the units of an RBF network of that
-    ``bandwidth``, whose centers start at rows of x. Both train for ``epochs`` on the squared loss, by Adam.
+    ``"network"``: the hidden layer of a ReLU network that starts as torch's layers do. ``"rbf"``: the units
+    of an RBF network of that ``bandwidth``, whose centers start at rows of x. Both train for ``epochs`` on
+    the squared loss, by Adam.
     ``"dictionary"``: sparse codes in a dictionary learned in ``passes``, with the penalty ``alpha``; it
     never sees y.
     """
@@ -50,7 +51,7 @@ def learn(
         return lambda rows: features.dictionary(rows, learned=atoms, alpha=alpha)
     net: models.MLP | models.RBFNetwork
     if kind == "network":
-        net = models.MLP(x.shape[1], 1, depth=1, width=units, seed=seed)
+        net = models.MLP(x.shape[1], 1, depth=1, width=units, init="torch", seed=seed)
     else:
         centers = x[torch.arange(units) % len(x)]
         net = models.RBFNetwork(x.shape[1], 1, units=units, bandwidth=bandwidth, centers=centers, seed=seed)
