@@ -16,17 +16,15 @@
 # *Section 7.3 and appendix D of {cite:t}`imani2022`: figure 16 and table 1.*
 #
 # ```{note}
-# The paper uses Office-31 and a ResNet18 trained on ImageNet; the `paper`
-# profile does so too, from a folder. In the other profiles Fashion-MNIST, seen
-# through three simulated cameras, takes the place of Office-31, and a small
-# convolutional network trained on other images of Fashion-MNIST takes the
-# place of ResNet18. Each card below says so.
+# The paper uses Office-31 and a ResNet18 trained on ImageNet; so does the
+# `paper` profile, from a folder. Elsewhere Fashion-MNIST, seen through three
+# simulated cameras, takes the place of Office-31, and a small convolutional
+# network trained on other images of it the place of ResNet18.
 # ```
 #
-# Pre-training can harm. Train a network on a source task whose labels are
-# random, then fine-tune it on another task: it may end up worse than without
-# the source task. Does its alignment with the target fall, *before* any
-# fine-tuning, and does it fall most where the harm is largest?
+# Train a network on a source task with random labels, then fine-tune it on a
+# target task: it may end up worse than without the source. Does its alignment
+# with the target fall *before* fine-tuning, and most where the harm is most?
 
 # %% tags=["hide-cell"]
 from functools import partial
@@ -50,31 +48,27 @@ study.begin("imani/10_negative_transfer")
 # from two of its classes, and $y \in \{-1, 1\}^n$ their labels. With singular
 # values $\sigma_i$ and left singular vectors $u_i$ of $\Phi$, the alignment
 # $A(\Phi, \tau) = \sum_{\sigma_i \ge \tau} (u_i^\top y)^2$ is the part of $y$
-# that lies along directions at least as strong as the threshold $\tau$. Take
+# that lies along directions at least as strong as the threshold $\tau$. With
 # $\Phi_{\text{none}}$ from the network as it was, and $\Phi_{\text{source}}$
-# from the same network after a source task. The difference
+# from the same network after a source task, the difference
 #
 # $$A(\Phi_{\text{none}}, \tau) - A(\Phi_{\text{source}}, \tau)$$
 #
 # is positive where the source task has turned the representation away from
 # the target. Random labels reward a network for telling images apart one by
-# one, which is the opposite of putting the images of a class together.
-#
-# In one number: the area under the curve is $\sum_i \sigma_i (u_i^\top y)^2$.
-# Its *relative fall* is the share of it that is lost through the source task,
-# negative where the area grows.
+# one, the opposite of putting the images of a class together. The area under
+# $A$ is $\sum_i \sigma_i (u_i^\top y)^2$; its *relative fall* is the share of
+# it that the source task takes away.
 #
 # ## A toy whose answer is known
 #
-# Four points, two classes, $\|y\|^2 = 4$. First the points of a class share a
-# direction: all of $y$ lies at $\sigma = \sqrt 2$, and the area is
-# $4\sqrt2 \approx 5.657$. Then every point has a direction of its own: all of
-# $y$ lies at $\sigma = 1$, and the area is 4.
+# Four points, two classes, $\|y\|^2 = 4$. If the points of a class share a
+# direction, all of $y$ lies at $\sigma = \sqrt 2$: the area is $4\sqrt2$, or
+# 5.657. If each has its own, all of $y$ lies at $\sigma = 1$: the area is 4.
 
 # %%
 y = torch.tensor([1.0, 1.0, -1.0, -1.0])
-together = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
-toy = {"together": together, "one by one": torch.eye(4)}
+toy = {"together": torch.eye(2)[[0, 0, 1, 1]], "one by one": torch.eye(4)}
 areas = {name: float(spectrum(phi, y).area()) for name, phi in toy.items()}
 study.table(pd.DataFrame({"area": areas}), "Telling points apart costs area.")
 
@@ -83,39 +77,29 @@ study.table(pd.DataFrame({"area": areas}), "Telling points apart costs area.")
 
 # %% tags=["hide-input"]
 study.claims(
-    dict(
-        id="imani.fig16.reduced",
-        paper="Pre-training on a source with random labels reduces "
-        "alignment in all six pairs of domains (fig. 16).",
-        criterion="in each of the six pairs, the relative fall of area, "
-        "averaged over the binary tasks of the target, is above zero by the "
-        "95% interval of its mean over runs",
-    ),
-    dict(
-        id="imani.fig16.order",
-        paper="Amazon reduces alignment most, DSLR least (fig. 16).",
-        criterion="relative fall of area, averaged over a source's two "
-        "targets and compared within each run: Amazon's above Webcam's, "
-        "Amazon's above DSLR's and Webcam's above DSLR's, each by the 95% "
-        "interval of the mean difference over runs",
-    ),
-    dict(
-        id="imani.tab1.negative",
-        paper="Pre-training reduces the accuracy after fine-tuning in all "
-        "six pairs (table 1).",
-        criterion="in each of the six pairs, the test accuracy without a "
-        "source task minus that with it, taken within each run, is above "
-        "zero by the 95% interval of its mean over runs",
-    ),
-    dict(
-        id="imani.tab1.order",
-        paper="Amazon harms most, DSLR least (table 1).",
-        criterion="loss of accuracy, averaged over a source's two targets "
-        "and compared within each run: Amazon's above Webcam's, Amazon's "
-        "above DSLR's and Webcam's above DSLR's, each by the 95% interval of "
-        "the mean difference over runs",
-    ),
-)
+    dict(id="imani.fig16.reduced",
+         paper="Random source labels reduce alignment in all six pairs.",
+         criterion="in each of the six pairs, the relative fall of area, "
+         "averaged over the binary tasks of the target, is above zero by the "
+         "95% interval of its mean over runs"),
+    dict(id="imani.fig16.order",
+         paper="Amazon reduces alignment most, DSLR least.",
+         criterion="relative fall of area, averaged over a source's two "
+         "targets and compared within each run: Amazon's above Webcam's, "
+         "Amazon's above DSLR's and Webcam's above DSLR's, each by the 95% "
+         "interval of the mean difference over runs"),
+    dict(id="imani.tab1.negative",
+         paper="Random source labels reduce accuracy in all six pairs.",
+         criterion="in each of the six pairs, the test accuracy without a "
+         "source task minus that with it, taken within each run, is above "
+         "zero by the 95% interval of its mean over runs"),
+    dict(id="imani.tab1.order",
+         paper="Amazon reduces accuracy most, DSLR least.",
+         criterion="loss of accuracy, averaged over a source's two targets "
+         "and compared within each run: Amazon's above Webcam's, Amazon's "
+         "above DSLR's and Webcam's above DSLR's, each by the 95% interval "
+         "of the mean difference over runs"),
+)  # fmt: skip
 
 # %% [markdown]
 # ## Settings
@@ -133,48 +117,44 @@ small = dict(
 s = study.settings(
     profile, change,
     smoke=dict(
-        **small, draw_from=3000, sizes=(120, 60, 60), n_test=(100, 100, 100),
+        small, draw_from=3000, sizes=(120, 60, 60), n_test=(100,) * 3,
         n_before=200, before_epochs=1, epochs=3, tune_epochs=2, runs=2),
     laptop=dict(
-        **small, draw_from=60_000, sizes=(1408, 398, 249), n_before=4000,
-        n_test=(1000, 1000, 1000), before_epochs=5, epochs=40,
-        tune_epochs=20, runs=4),
+        small, draw_from=60_000, sizes=(1408, 398, 249), n_test=(1000,) * 3,
+        n_before=4000, before_epochs=5, epochs=40, tune_epochs=20, runs=4),
     desktop=dict(
-        **small, draw_from=60_000, sizes=(2817, 795, 498), n_before=5000,
-        n_test=(2000, 2000, 2000), before_epochs=10, epochs=100,
-        tune_epochs=50, runs=8),
+        small, draw_from=60_000, sizes=(2817, 795, 498), n_test=(2000,) * 3,
+        n_before=5000, before_epochs=10, epochs=100, tune_epochs=50, runs=8),
     paper=dict(
         images="office31", network="resnet18", before="imagenet", batch=256,
         lr=0.001, schedule="step30", tune_lr=0.001, weight_decay=1e-4,
-        draw_from=4110, sizes=(2254, 636, 399), n_test=(563, 159, 99),
-        n_before=1_281_167, before_epochs=0, epochs=500, tune_epochs=100,
-        runs=5),
+        draw_from=4110, sizes=(2254, 636, 399), n_test=(563, 159, 99), runs=5,
+        n_before=1_281_167, before_epochs=0, epochs=500, tune_epochs=100),
 )  # fmt: skip
 where = devices.device(device)
 s
 
 # %% [markdown]
-# `sizes` are images of Amazon, Webcam and DSLR: in `desktop` as many as
-# Office-31 has, in `laptop` half. `before` is what the network has learned
-# before the experiment (torchvision's weights in `paper`, so no epochs here).
-# `epochs` on the source use Adam with rate `lr`, `tune_epochs` on the target
-# SGD with momentum 0.9 and rate `tune_lr`, as in the paper. The paper gives
-# neither its split (here a fifth of each domain is for the test) nor its
-# number of runs (five in `paper`, because one run has no interval).
+# `sizes` are images of Amazon, Webcam and DSLR of `draw_from`: in `desktop`
+# as many as Office-31 has. `before` is what the network has learned before the
+# experiment (torchvision's weights in `paper`: no epochs). `epochs` on the
+# source use Adam with rate `lr`, `tune_epochs` on the target SGD with momentum
+# 0.9 and rate `tune_lr`. The paper gives neither its split nor its number of
+# runs; `paper` tests on a fifth and has five, as one run has no interval.
 #
 # ## Data
 #
 # Three domains with the same classes and different cameras. Office-31's Amazon
 # has catalog pictures on white, its Webcam is coarse and noisy, its DSLR
-# sharp, with the objects in a room. In their place, `data.camera` shows
-# Fashion-MNIST's catalog pictures as they are; coarse, pale and noisy; and
-# smaller, moved about, in front of an uneven background.
+# sharp, with the objects in a room. In their place, `data.camera` shows images
+# of Fashion-MNIST as they are; coarse, pale and noisy; and smaller, moved
+# about, in front of an uneven background.
 
 # %%
 DOMAINS = ("Amazon", "Webcam", "DSLR")
 REAL, n = s.images == "office31", s.draw_from
 wanted = [(s.images, "train", n), (s.images, "test", n // 6)]
-wanted += [(s.before, "train", n)]
+wanted.append((s.before, "train", n))
 if REAL:
     wanted = [(s.images, name.lower(), None) for name in DOMAINS]
 kind = dict(dtype=torch.uint8, size=256 if REAL else None)
@@ -190,9 +170,7 @@ for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
     x = x if REAL else data.camera(x, name.lower(), seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0).squeeze(), cmap="gray")
     ax.set(xticks=[], yticks=[], ylabel=name)
-ending = "." if REAL else ": here the same image through all three cameras."
-caption = "One image of each of ten classes in the three domains" + ending
-study.show(fig, "imani.domains", caption)
+study.show(fig, "imani.domains", "Ten classes, seen in each domain.")
 
 # %% [markdown]
 # ## Run
@@ -200,9 +178,9 @@ study.show(fig, "imani.domains", caption)
 # One cell of the sweep is one row of table 1. It takes the network as it was
 # before; trains it on the source with random labels, unless the source is
 # none; measures its alignment with all pairs of classes of each target; and
-# fine-tunes a copy on each target with true labels. Both tasks get a fresh
-# last layer. Runs differ in images, weights, random labels and order; no
-# image is in two domains of a run, or in what its network saw before.
+# fine-tunes a copy on each target. Runs differ in images, weights, random
+# labels and order (on Office-31 they share most images); no image is in two
+# domains of a run, or in what its network saw before.
 #
 # Before scaling, a constant feature is appended to every representation, as in
 # the authors' demonstration code; rows then have length one. The small
@@ -311,18 +289,14 @@ curves = runs.dropna(subset="tau").pivot(
 drawn = curves[[*DOMAINS]].rsub(curves["None"], axis=0).stack().dropna()
 drawn = drawn.rename("without − with the source").reset_index()
 fig = plots.curves(
-    drawn, x="tau", y="without − with the source", hue="source",
-    style="target", height=3.6, aspect=1.4,
+    drawn, x="tau", y="without − with the source", hue="source", aspect=1.4,
+    style="target", height=3.6, labels={"tau": "threshold τ / √n"},
     order=dict(source=DOMAINS, target=DOMAINS),
-    labels=dict(tau="threshold $\\tau / \\sqrt{n}$"),
 )  # fmt: skip
 fig.axes[0].axhline(0, color="0.5", lw=0.8)
-caption = (
-    "Figure 16. Above zero, training on the source's random labels has "
-    "reduced the alignment with the target. A color is a source, a dash a "
-    "target. Alignment is a share of ‖y‖²; it and the threshold are scaled "
-    "by the number of images. Shades: standard error over runs."
-)
+caption = "Figure 16. Above zero, training on the source's random labels has "
+caption += "reduced the alignment with the target. Alignment is a share of "
+caption += "‖y‖², the threshold one of √n. Shades: standard error over runs."
 study.show(fig, "imani.fig16", caption, table=drawn)
 
 # %% tags=["hide-input"]
@@ -350,26 +324,22 @@ def effects(values, paper=None):
     return {v: study.above(values[v], paper=told.get(v)) for v in values}
 
 
-swap = "Fashion-MNIST through three simulated cameras in place of Office-31; "
-swap += f"a small convolutional network trained on {s.before} "
-swap += "in place of ResNet18 trained on ImageNet"
+swap = "Fashion-MNIST through simulated cameras in place of Office-31; small "
+swap += f"CNN trained on {s.before} in place of ResNet18 trained on ImageNet"
 size = ("images", "network", "before", "sizes", "epochs", "tune_epochs")
-about = dict(stand_in="" if REAL else swap, data=sets, size=size)
+by = dict(stand_in="" if REAL else swap, data=sets, size=size)
 fall = by_pair(lambda a, b: 100 * (1 - area[a, b] / area["None", b]))
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
-measured = {"unit": "percent of the area", "random labels learned": learned}
-study.claim(
-    "imani.fig16.reduced", effects=effects(fall), measured=measured, **about
-)
+more = {"unit": "percent of the area", "random labels learned": learned}
+study.claim("imani.fig16.reduced", effects=effects(fall), measured=more, **by)
 
 # %% tags=["hide-input"]
-study.claim("imani.fig16.order", effects=effects(by_order(fall)), **about)
+study.claim("imani.fig16.order", effects=effects(by_order(fall)), **by)
 
 # %% [markdown]
 # ## Table 1
 #
-# Test accuracy in percent after fine-tuning: a row for each source, a column
-# for each target, the paper's value in brackets.
+# Test accuracy in percent after fine-tuning, the paper's in brackets.
 
 # %% tags=["hide-input"]
 order = ["DSLR", "Webcam", "Amazon"]
@@ -378,30 +348,25 @@ cells.append([4.7, 4.6, None])
 PAPER = pd.DataFrame(cells, ["None", *order], order, dtype=float)
 ours = right.mean().unstack().loc[["None", *order], order]
 fig = plots.matrix(ours, paper=PAPER, format=".1f", label="accuracy (%)")
-caption = (
-    "Table 1: test accuracy in percent, the mean over runs. If the claim "
-    "holds, every other entry of a column is below its first."
-)
+caption = "Table 1: mean test accuracy over runs. If the paper's claim holds, "
+caption += "every other entry of a column is below its first."
 study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
 lost = by_pair(lambda a, b: right["None", b] - right[a, b])
 paper = by_pair(lambda a, b: [PAPER[b]["None"] - PAPER[b][a]])
-study.claim("imani.tab1.negative", effects=effects(lost, paper), **about)
+study.claim("imani.tab1.negative", effects=effects(lost, paper), **by)
 
 # %% tags=["hide-input"]
 both = by_order(lost), by_order(paper)
-study.claim("imani.tab1.order", effects=effects(*both), **about)
-
-# %% [markdown]
-# Does alignment fall most where the harm is largest? Pair by pair:
+study.claim("imani.tab1.order", effects=effects(*both), **by)
 
 # %% tags=["hide-input"]
 means = dict(before=by_pair(lambda a, b: area["None", b]).mean())
 means["after"] = by_pair(lambda a, b: area[a, b]).mean()
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
-caption = "Area before and after the source task as a share of the largest "
-caption += "possible, its relative fall, and the harm; means over runs."
+caption = "Does alignment fall most where the harm is largest? Area, as a "
+caption += "share of the largest possible, and accuracy; means over runs."
 study.table(pd.DataFrame(means), caption)
 
 # %% [markdown]
@@ -409,28 +374,25 @@ study.table(pd.DataFrame(means), caption)
 #
 # - In all profiles but `paper`, domains and network are stand-ins. They keep
 #   the setting: the same classes seen by different cameras, Office-31's
-#   proportions (Amazon is by far the largest domain, DSLR the smallest), a
-#   network that already knows something, random labels. There are ten classes
-#   and 45 binary tasks per domain, not 31 and 465.
+#   proportions, a network that already knows something, random labels. There
+#   are ten classes and 45 binary tasks per domain, not 31 and 465.
 # - The small network is fine-tuned with a larger rate and smaller batches, and
 #   keeps its rate on the source; the paper divides it by ten every 30 epochs.
-# - Figure 16 divides thresholds by $\sqrt n$: domains differ in size.
-# - The paper does not say whether source and target get a fresh last layer.
+# - Thresholds are divided by $\sqrt n$, as domains differ in size; both tasks
+#   get a fresh last layer, of which the paper says nothing.
 #
-# There is a reason to expect less than the paper found. ResNet18 has seen
-# photographs of all kinds and should be well aligned with all three domains:
-# random labels have much to destroy. The small network has seen catalog
-# pictures only, so the cameras other than Amazon's are new to it. And fitting
-# *any* labels may turn a layer toward the main directions of its inputs, which
-# the labels of the target share in part: where there was little alignment,
-# this may add some. Compare the columns of the last table.
+# A stand-in may show less than the paper found. ResNet18 has seen photographs
+# of all kinds and should be well aligned with all three domains: random labels
+# have much to destroy. The small network has not seen the cameras of Webcam
+# and DSLR. And fitting *any* labels may turn a layer toward main directions of
+# its inputs, which the target's labels share in part: where there was little
+# alignment, this may add some. Compare the columns of the last table.
 #
 # ## Try it
 #
 # 1. Set `change = {"sizes": (400, 400, 400)}`. Is Amazon still the worst
 #    source when no domain is larger than the others?
-# 2. Set `change = {"epochs": 10}`. How much of the harm is there before the
-#    random labels are learned by heart?
+# 2. Set `change = {"epochs": 10}`. How much harm do so few epochs do?
 # 3. Set `change = {"before": "mnist"}`: a network that knows digits and no
 #    clothes. In which pairs does alignment fall now?
 
