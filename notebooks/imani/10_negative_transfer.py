@@ -170,7 +170,7 @@ for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
     x = x if REAL else data.camera(x, name.lower(), seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0).squeeze(), cmap="gray")
     ax.set(xticks=[], yticks=[], ylabel=name)
-study.show(fig, "imani.domains", "Ten classes, seen in each domain.")
+study.show(fig, "imani.domains", f"Ten classes of {s.images} in each domain.")
 
 # %% [markdown]
 # ## Run
@@ -287,9 +287,9 @@ curves = runs.dropna(subset="tau").pivot(
     index=["seed", "target", "tau"], columns="source", values="alignment"
 )
 drawn = curves[[*DOMAINS]].rsub(curves["None"], axis=0).stack().dropna()
-drawn = drawn.rename("without − with the source").reset_index()
+drawn = drawn.rename("alignment lost").reset_index()
 fig = plots.curves(
-    drawn, x="tau", y="without − with the source", hue="source", aspect=1.4,
+    drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
     order=dict(source=DOMAINS, target=DOMAINS),
 )  # fmt: skip
