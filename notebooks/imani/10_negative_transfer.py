@@ -354,7 +354,7 @@ study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
 lost = by_pair(lambda a, b: right["None", b] - right[a, b])
-paper = by_pair(lambda a, b: [PAPER[b]["None"] - PAPER[b][a]])
+paper = by_pair(lambda a, b: [PAPER[b]["None"] - PAPER[b][a]]).round(1)
 study.claim("imani.tab1.negative", effects=effects(lost, paper), **by)
 
 # %% tags=["hide-input"]
@@ -362,8 +362,8 @@ both = by_order(lost), by_order(paper)
 study.claim("imani.tab1.order", effects=effects(*both), **by)
 
 # %% tags=["hide-input"]
-means = dict(before=by_pair(lambda a, b: area["None", b]).mean())
-means["after"] = by_pair(lambda a, b: area[a, b]).mean()
+means = {"area before": by_pair(lambda a, b: area["None", b]).mean()}
+means["area after"] = by_pair(lambda a, b: area[a, b]).mean()
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
 caption = "Does alignment fall most where the harm is largest? Area, as a "
 caption += "share of the largest possible, and accuracy; means over runs."
