@@ -330,8 +330,8 @@ size = ("images", "network", "before", "sizes", "epochs", "tune_epochs")
 by = dict(stand_in="" if REAL else swap, data=sets, size=size)
 fall = by_pair(lambda a, b: 100 * (1 - area[a, b] / area["None", b]))
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
-more = {"unit": "percent of the area", "random labels learned": learned}
-study.claim("imani.fig16.reduced", effects=effects(fall), measured=more, **by)
+by["measured"] = {"unit": "% of the area", "random labels learned": learned}
+study.claim("imani.fig16.reduced", effects=effects(fall), **by)
 
 # %% tags=["hide-input"]
 study.claim("imani.fig16.order", effects=effects(by_order(fall)), **by)
@@ -343,8 +343,7 @@ study.claim("imani.fig16.order", effects=effects(by_order(fall)), **by)
 
 # %% tags=["hide-input"]
 order = ["DSLR", "Webcam", "Amazon"]
-cells = [[88.0, 92.5, 82.7], [None, 70.3, 65.6], [30.7, None, 47.3]]
-cells.append([4.7, 4.6, None])
+cells = [[88, 92.5, 82.7], [None, 70.3, 65.6], [30.7, None, 47.3], [4.7, 4.6]]
 PAPER = pd.DataFrame(cells, ["None", *order], order, dtype=float)
 ours = right.mean().unstack().loc[["None", *order], order]
 fig = plots.matrix(ours, paper=PAPER, format=".1f", label="accuracy (%)")
@@ -355,6 +354,7 @@ study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 # %% tags=["hide-input"]
 lost = by_pair(lambda a, b: right["None", b] - right[a, b])
 paper = by_pair(lambda a, b: [PAPER[b]["None"] - PAPER[b][a]]).round(1)
+by["measured"] = {"unit": "points of accuracy"}
 study.claim("imani.tab1.negative", effects=effects(lost, paper), **by)
 
 # %% tags=["hide-input"]
