@@ -6,6 +6,7 @@
 (torch.Size([500, 1, 28, 28]), [50, 50, 50, 50, 50, 50, 50, 50, 50, 50])
 """
 
+from repalign.data.cameras import camera
 from repalign.data.errors import DataError
 from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffled, signs
 from repalign.data.loading import Dataset, load, source_fingerprint
@@ -19,6 +20,7 @@ __all__ = [
     "SETS",
     "DataError",
     "Dataset",
+    "camera",
     "disjoint",
     "gaussian",
     "load",

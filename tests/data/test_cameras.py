@@ -1,0 +1,45 @@
+"""The three simulated cameras: what each does to a picture, by seed."""
+
+import pytest
+import torch
+
+from repalign import data
+
+SQUARE = torch.zeros(50, 1, 28, 28)
+SQUARE[:, :, 6:22, 6:22] = 1.0
+
+
+def test_amazon_shows_catalog_pictures_as_they_are():
+    assert torch.equal(data.camera(SQUARE, "amazon", seed=0), SQUARE)
+
+
+def test_webcam_is_pale_and_noisy():
+    seen = data.camera(SQUARE, "webcam", seed=0)
+    inside, border = seen[:, :, 10:18, 10:18], seen[:, :, :3]
+    assert inside.mean().item() == pytest.approx(0.8, abs=0.02)
+    assert border.mean().item() == pytest.approx(0.2, abs=0.02)
+    assert border.std().item() == pytest.approx(0.1, abs=0.02)
+
+
+def test_dslr_shows_smaller_objects_somewhere_in_a_room():
+    seen = data.camera(SQUARE, "dslr", seed=0)
+    object_, room = seen > 0.9, seen[seen < 0.6]
+    assert 0.3 < object_.sum() / SQUARE.sum() < 0.8
+    assert object_.flatten(1).float().argmax(1).unique().numel() > 10
+    assert room.std() > 0.05
+
+
+@pytest.mark.parametrize("domain", ["webcam", "dslr"])
+def test_a_seed_says_it_all(domain):
+    one, again, other = (data.camera(SQUARE, domain, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert one.min() >= 0
+    assert one.max() <= 1
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ValueError, match="amazon, webcam, dslr"):
+        data.camera(SQUARE, "phone", seed=0)
+    with pytest.raises(ValueError, match="floats"):
+        data.camera(SQUARE.byte(), "webcam", seed=0)
