@@ -11,6 +11,8 @@ from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffl
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
 from repalign.data.sets import SETS
+from repalign.data.streaming import ImageFiles, image_files
+from repalign.data.subsets import subset
 from repalign.data.synthetic import gaussian, peaks
 
 __all__ = [
@@ -19,8 +21,10 @@ __all__ = [
     "SETS",
     "DataError",
     "Dataset",
+    "ImageFiles",
     "disjoint",
     "gaussian",
+    "image_files",
     "load",
     "noisy",
     "one_hot",
@@ -29,4 +33,5 @@ __all__ = [
     "shuffled",
     "signs",
     "source_fingerprint",
+    "subset",
 ]
