@@ -23,6 +23,7 @@ def test_rows_are_those_that_load_gives(folder):
     files = data.image_files("image_folder", **choice)
     assert files.classes == whole.classes
     assert torch.equal(files.y, whole.y)
+    assert repr(files).startswith("image_folder train: 6 files, 2 classes; the image files in")
     assert torch.equal(files[torch.tensor([4, 0])], whole.x[[4, 0]])
     again = data.image_files("image_folder", **choice)
     other = data.image_files("image_folder", **{**choice, "seed": 4})

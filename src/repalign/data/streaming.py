@@ -45,6 +45,9 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def __repr__(self) -> str:
+        return f"{self.name} {self.split}: {len(self)} files, {len(self.classes)} classes; {self.source}"
+
     def __getitem__(self, rows: Int64[Tensor, " m"]) -> UInt8[Tensor, "m 3 size size"]:
         chosen = [self.paths[i] for i in rows.tolist()]
         return torch.from_numpy(trees.decode(chosen, self.size)).to(rows.device)
