@@ -270,7 +270,7 @@ runs = study.sweep(
 # ## Figure 14
 #
 # The difference of the curves, averaged over the target tasks: a line for each
-# of the last four layers, −1 next to the output. Bands: one standard error.
+# of the last four layers; the darkest, −1, is next to the output.
 
 # %% tags=["hide-input"]
 curves = runs[runs.measure == "curve"].astype({"layer": int})
@@ -286,25 +286,25 @@ replaced += f"ResNet18 of width {s.resnet.get('k')}, T2T-ViT-7, 32 pixels"
 stand_in = "" if files else replaced
 note = f" ({stand_in})" if stand_in else ""
 words = {"tau": "threshold $\\tau / \\sqrt{n}$",
-         "difference": "similar − dissimilar source"}  # fmt: skip
+         "difference": "similar − dissimilar"}  # fmt: skip
 shades = plt.cycler(color=("#9ccbe8", "#4fa3d8", "#0b7fc7", "#084f7d"))
 with plt.rc_context({"axes.prop_cycle": shades}):
     fig = plots.curves(mean, x="tau", y="difference", hue="layer",
                        col="network", labels=words)  # fmt: skip
-for ax, title in zip(fig.axes, NETWORKS.values()):
+reach = curves[curves.difference.abs() > 0.03].groupby("network").tau.max()
+for ax, (network, title) in zip(fig.axes, NETWORKS.items()):
     ax.axhline(0, color=study.PALETTE[5], lw=0.8)
-    ax.set_title(title)
+    ax.set(title=title, xlim=(0, reach.get(network, 1)))
 study.show(fig, "imani.fig14", f"Figure 14{note}. Above zero, more of the "
-           "labels lies above the threshold when the source is similar. "
-           "Darker: closer to the output.", table=mean)  # fmt: skip
+           "labels lies above the threshold when the source is similar.",
+           table=mean[[*by, "tau", "difference"]])  # fmt: skip
 
 # %% tags=["hide-input"]
 left = mean[(mean.tau > 0) & (mean[of[2:]].max(axis=1) > 0.01)]
 ahead = left[left.difference > 0].groupby(by).width.sum()
 ahead = (ahead / left.groupby(by).width.sum()).fillna(0).unstack()
 gain = mean.groupby(by).part.sum().unstack()
-size = ("source", "n_source", "n_pair", "n_tune", "n_test", "runs")
-about = dict(stand_in=stand_in, size=size)
+about = dict(stand_in=stand_in, size=("n_source", "n_pair", "n_tune", "runs"))
 for network, most in (("resnet", 0.9), ("t2t", 0.5)):
     effects = {f"layer {k}: mean difference": study.above(values)
                for k, values in gain.loc[network].items()}  # fmt: skip
@@ -355,10 +355,11 @@ for network, name in NETWORKS.items():
 fig = plots.curves(mean, x="tau", y="difference", row="network", col="layer",
                    height=2, sharey="row", labels=words)  # fmt: skip
 for ax, (name, part) in zip(fig.axes, curves.groupby(["network", "layer"])):
-    for (_, kind, _), one in part.groupby(["seed", "target", "task"]):
-        color = study.PALETTE[1 + list(HALVES).index(kind)]
-        ax.plot(one.tau, one.difference, color=color, lw=0.5, zorder=1)
-    ax.set_title(f"{NETWORKS[name[0]]}, {name[1]}")
+    for (kind, *_), one in part.groupby(["target", "seed", "task"]):
+        x, y, i = one.tau[::2], one.difference[::2], list(HALVES).index(kind)
+        ax.plot(x, y, f"C{1 + i}", lw=0.5, zorder=1 + i / 9)
+    title = f"{NETWORKS[name[0]]}, layer {name[1]}"
+    ax.set(title=title, xlim=(0, reach.get(name[0], 1)))
 task = curves.groupby([*by, "target", "task"]).part.sum()
 study.show(fig, "imani.fig21", f"Figure 21{note}. Orange: natural tasks of "
            "all runs; green: artificial tasks; blue: the mean of figure 14.",
