@@ -139,7 +139,7 @@ sgd = dict(optimizer="momentum")
 s = study.settings(
     profile, change,
     smoke=dict(pool=2000, n_source=64, n_pair=40, n_tune=32, n_test=40,
-               runs=2, **small(2, 1, 1)),
+               runs=1, **small(2, 1, 1)),
     laptop=dict(pool=20_000, n_source=1200, n_pair=300, n_tune=300,
                 n_test=600, runs=3, **small(8, 3, 3)),
     desktop=dict(pool=50_000, n_source=4000, n_pair=500, n_tune=1000,
