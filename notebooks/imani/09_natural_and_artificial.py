@@ -89,7 +89,7 @@ study.claims(
          "curves over all thresholds is above 0, and the difference is "
          "positive at more than 90% of the thresholds where a curve is left"),
     dict(id="imani.fig14.depth",
-         paper="ResNet18: the closer to the output, the larger (fig. 14).",
+         paper="ResNet18: the difference grows to the output (fig. 14).",
          criterion="mean difference of the curves over all thresholds: the "
          "last layer's minus the first of the four's is above 0"),
     dict(id="imani.fig14.t2t",
@@ -343,7 +343,7 @@ for network, name in NETWORKS.items():
         lead = each[network, kind, kind] - each[network, kind, other]
         theirs = paper[f"{name}\n{kind}"]
         effects[f"{kind} target: {kind} source ahead"] = study.above(
-            lead, paper=theirs[kind] - theirs[other])  # fmt: skip
+            lead, paper=round(theirs[kind] - theirs[other], 2))  # fmt: skip
     study.claim(f"imani.fig15.{network}", effects=effects, **about)
 
 # %% [markdown]
@@ -356,7 +356,7 @@ fig = plots.curves(mean, x="tau", y="difference", row="network", col="layer",
                    height=2, sharey="row", labels=words)  # fmt: skip
 for ax, (name, part) in zip(fig.axes, curves.groupby(["network", "layer"])):
     for (kind, *_), one in part.groupby(["target", "seed", "task"]):
-        x, y, i = one.tau[::2], one.difference[::2], list(HALVES).index(kind)
+        x, y, i = one.tau[::3], one.difference[::3], list(HALVES).index(kind)
         ax.plot(x, y, f"C{1 + i}", lw=0.5, zorder=1 + i / 9)
     title = f"{NETWORKS[name[0]]}, layer {name[1]}"
     ax.set(title=title, xlim=(0, reach.get(name[0], 1)))
@@ -382,8 +382,8 @@ study.claim("imani.fig21", effects=effects, **about)
 #
 # - ImageNet needs a registration. Two classes of CIFAR-10 teach far less.
 # - The networks are a ResNet18 of an eighth of the width and T2T-ViT-7, on
-#   images of 32 pixels, which T2T-ViT cuts into four tokens. It is trained by
-#   Adam, because SGD with the paper's rate needs more steps.
+#   images of 32 pixels, which T2T-ViT cuts into four tokens. So short a
+#   training of T2T-ViT is by Adam, not by SGD.
 # - The last four layers are the last three residual blocks and their mean over
 #   positions (ResNet18), or the last four blocks (T2T-ViT). The paper names
 #   neither these nor the size of its T2T-ViT.
