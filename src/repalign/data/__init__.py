@@ -12,6 +12,8 @@ from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffl
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
 from repalign.data.sets import SETS
+from repalign.data.streaming import ImageFiles, image_files
+from repalign.data.subsets import subset
 from repalign.data.synthetic import gaussian, peaks
 
 __all__ = [
@@ -20,9 +22,11 @@ __all__ = [
     "SETS",
     "DataError",
     "Dataset",
+    "ImageFiles",
     "camera",
     "disjoint",
     "gaussian",
+    "image_files",
     "load",
     "noisy",
     "one_hot",
@@ -31,4 +35,5 @@ __all__ = [
     "shuffled",
     "signs",
     "source_fingerprint",
+    "subset",
 ]

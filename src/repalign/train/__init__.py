@@ -10,6 +10,7 @@
 """
 
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
+from repalign.train.images import fit_images, image_accuracy, image_view
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
@@ -28,7 +29,10 @@ __all__ = [
     "accuracy",
     "crop_and_flip",
     "fit",
+    "fit_images",
     "fit_many",
+    "image_accuracy",
+    "image_view",
     "log_epochs",
     "log_steps",
     "predict",
