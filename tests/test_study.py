@@ -105,6 +105,15 @@ def test_smoke_gives_no_verdict():
     assert measured()["verdict"] == "UNTESTED"
 
 
+def test_a_claim_may_rest_on_no_setting():
+    study.settings("laptop", **TABLE)
+    declare(shown=True)
+    study.claim("toy.fig1", size=())
+    assert measured()["size"] == {}
+    study.claim("toy.fig1")
+    assert "n" in measured()["size"]
+
+
 @pytest.mark.parametrize("profile", study.PROFILES)
 def test_an_exact_claim_that_fails_stops_the_page(profile):
     study.settings(profile, **TABLE)

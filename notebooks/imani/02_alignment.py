@@ -13,16 +13,13 @@
 # %% [markdown]
 # # Representation alignment
 #
-# *Sections 4 and 4.1 of {cite:t}`imani2022`: equations 1 and 2,
-# figures 2 (a, b), 3 and 4.*
+# *Section 4 of {cite:t}`imani2022`: equations 1, 2, figures 2 (a, b), 3, 4.*
 #
 # Two representations can both fit the labels exactly, and still differ in how
 # easily they do it. This page defines the quantity that tells them apart,
 # and measures it on the paper's own data, handwritten digits.
 
 # %% tags=["hide-cell"]
-import math
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -51,16 +48,15 @@ study.begin("imani/02_alignment")
 # $$
 #
 # If $u_i^\top y$ is large where $\sigma_i$ is small, the weight $w_i^V$ has to
-# grow very large to remove that piece. A good representation has the label's
-# *power* $(u_i^\top y)^2$ along its large singular values, and *alignment* at
-# a threshold $\tau$ says how much of it is there (eq. 2):
+# grow very large to remove that piece. A good representation has the labels'
+# *power* $(u_i^\top y)^2$ along its large singular values. *Alignment* at a
+# threshold $\tau$ says how much of it is there (eq. 2):
 #
 # $$
 # \mathrm{Alignment}(\Phi, y, \tau)
 # = \sum_{i\,:\,\sigma_i \ge \tau} \bigl(u_i^\top y\bigr)^2 .
 # $$
-
-# %% [markdown]
+#
 # ## A toy whose answer is known
 #
 # Two features that do not mix: the singular values are 2 and 1, and the labels
@@ -69,18 +65,15 @@ study.begin("imani/02_alignment")
 
 # %%
 toy = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-labels = torch.tensor([3.0, 4.0, 5.0])
 steps = pd.Index([0.0, 1.0, 1.5, 2.5], name="τ")
-found = alignment(toy, labels, torch.tensor(steps)).numpy()
+found = alignment(toy, torch.tensor([3.0, 4, 5]), torch.tensor(steps)).numpy()
 study.table(pd.DataFrame({"alignment": found}, steps), "The toy.")
 
 # %% [markdown]
-# The label of the third sample lies outside the range of $\Phi$: no threshold
-# recovers its 25 units of $\|y\|^2 = 50$. At $\tau = 0$ the curve starts at
-# the *projection* of $y$ on the range of $\Phi$, which is $\|y\|^2$ only if a
+# No threshold recovers the third label, outside the range of $\Phi$. The curve
+# starts at the *projection* of $y$ on that range, which is $\|y\|^2$ only if a
 # linear model can fit the labels exactly.
-
-# %% [markdown]
+#
 # ## The claims of this page
 
 # %% tags=["hide-input"]
@@ -102,8 +95,7 @@ study.claims(
     ),
     dict(
         id="imani.fig2.true",
-        paper="On MNIST the label vector lies along the top singular "
-        "vectors; shuffling breaks that (fig. 2 a, b).",
+        paper="True labels lie along the top uᵢ, shuffled ones not (fig. 2).",
         criterion="the top 1% of directions hold at least 10 times more of "
         "‖y‖² for true than for shuffled labels: log₁₀ of the ratio within a "
         "run has a mean above 1, by its 95% interval",
@@ -156,10 +148,9 @@ s
 # ## Data
 #
 # Zeros and ones of MNIST, as many of one as of the other, with labels $+1$ and
-# $-1$. Each image is a row of $\Phi$. Before scaling, a constant feature is
-# appended to every representation, as in the authors' demonstration code;
-# rows then have length one, so that no representation looks better by being
-# larger. Each run draws its own sample of images.
+# $-1$; each run draws its own. An image is a row of $\Phi$. Before scaling, a
+# constant feature is appended to every representation, as in the authors'
+# demonstration code; rows then have length one.
 
 # %%
 seeds = study.seeds(s.runs)
@@ -178,10 +169,10 @@ study.show(fig, "imani.data", "The first ten images of each class.")
 # %% [markdown]
 # ## Run
 #
-# One decomposition gives everything: the singular values, and the power of
-# the labels along each direction. The true and the shuffled labels are two
-# columns of the same $y$; a run's seed chooses its images and its shuffle.
-# A row of the result is one direction, and the first 60 are kept.
+# One decomposition gives the singular values and the power of the labels along
+# each direction. The true and the shuffled labels are two columns of the same
+# $y$; a run's seed chooses its images and its shuffle. A row of the result is
+# one direction, and the first 60 are kept.
 
 
 # %%
@@ -206,9 +197,6 @@ runs = study.sweep(true_and_shuffled, cells, modes=60, device=where)
 
 # %% [markdown]
 # ## Figure 2 (a, b)
-#
-# The paper's axes: the index of the singular value, and along it the singular
-# value and the squared projection of the label vector.
 
 # %% tags=["hide-input"]
 words = {"index": "index $i$", "value": "", "quantity": ""}
@@ -223,21 +211,19 @@ study.show(
     fig,
     "imani.fig2",
     f"Figure 2 (a, b): {len(digits)} images, mean and standard error over "
-    f"{s.runs} samples. If the claim holds, the projection is largest on the "
-    "first few singular vectors with true labels, and about the same on all "
-    "of them with shuffled labels.",
+    f"{s.runs} samples. If the claim holds, true labels project most on the "
+    "first few singular vectors, and shuffled labels about evenly on all.",
     table=drawn,
 )
 
 # %% [markdown]
-# What share of $\|y\|^2$ do the top 1% of the directions hold? Labels that
-# know nothing of the images spread about evenly over the $n$ directions of
-# the space of samples, $1/n$ for each. The runs share most of their images
-# when there are 10,000 of them; what varies is the shuffle.
+# What share of $\|y\|^2$ do the top 1% of the directions hold? Spread evenly,
+# each of the $n$ directions of the space of samples would hold $1/n$ of it.
+# Runs of 10,000 images share most of them; what varies is the shuffle.
 
 # %% tags=["hide-input"]
 n = len(digits)
-top = math.ceil(0.01 * min(n, digits.x[0].numel() + 1))
+top = int(np.ceil(0.01 * min(n, digits.x[0].numel() + 1)))
 held = runs[runs["index"] <= top].groupby(["labels", "seed"])["power"].sum()
 ratio = np.log10(held["true"] / held["shuffled"])
 study.claim(
@@ -252,10 +238,9 @@ study.claim(
 # ## Equations 1 and 2, twice
 #
 # The fast route above never forms the singular vectors. Here is the dense one,
-# on one thousand of the images: a full SVD, weights drawn at random, and the
-# sum of equation 2 written out. Between two singular values its curve is
-# flat, so it is compared at the middle of each step, where rounding cannot
-# decide on which side a singular value lies.
+# on a thousand of the images: a full SVD, random weights, and the sum of
+# equation 2 written out. Its curve is flat between two singular values, and
+# compared at the middle, where rounding cannot decide what counts.
 
 # %%
 few = slice(None, None, max(1, n // 1000))
@@ -263,13 +248,12 @@ phi = unit_rows(digits.x[few].flatten(1).double(), constant=True)
 y = 1.0 - 2.0 * digits.y[few].double()
 u, sv, vh = torch.linalg.svd(phi, full_matrices=True)
 y_u, k = (u.mT @ y)[:, None], len(sv)
-
 random = torch.Generator().manual_seed(0)
 w = torch.randn(phi.shape[1], 20, generator=random, dtype=phi.dtype)
 left = (phi @ w - y[:, None]).square().sum(0)
 right = (sv[:, None] * (vh @ w)[:k] - y_u[:k]).square().sum(0)
-eq1_off = (left - right - y_u[k:].square().sum()).abs() / left
-
+right += y_u[k:].square().sum()
+eq1_off = float(((left - right).abs() / left).max())
 curve, r = spectrum(phi, y).curve(), torch.linalg.matrix_rank(phi)
 middle = (curve.tau[1:] + curve.tau[:-1]) / 2
 dense = (y_u[:r].square() * (sv[:r, None] >= middle)).sum(0)
@@ -282,10 +266,9 @@ eq2_off = {
 }
 
 # %% tags=["hide-input"]
-about = dict(data=[digits], seeds=seeds[:1], size=("n",))
-off = {"largest relative error": float(eq1_off.max())}
-holds = max(off.values()) < 1e-10
-study.claim("imani.eq1", measured=off, holds=holds, **about)
+about = dict(data=[digits], seeds=seeds[:1], size=())
+off = {"largest relative error": eq1_off}
+study.claim("imani.eq1", measured=off, holds=eq1_off < 1e-10, **about)
 off = {k: float(v.abs().max() / len(y)) for k, v in eq2_off.items()}
 holds = [off["start"] < 1e-10, off["curve"] < 1e-10, off["rise"] == 0]
 study.claim("imani.eq2", measured=off, holds=holds, **about)
@@ -293,11 +276,10 @@ study.claim("imani.eq2", measured=off, holds=holds, **about)
 # %% [markdown]
 # ## Figure 3
 #
-# The paper draws figure 3 by hand, as a hypothesis. It can be built. Take 200
-# orthogonal directions and labels with much power along the first and little
-# along the last. The good representation gives the first direction its largest
-# singular value, the bad one its smallest; the 200 singular values are the
-# same, and are set here as they are, without a constant feature.
+# The paper draws figure 3 by hand, as a hypothesis. It can be built: 200
+# orthogonal directions, and labels with much power along the first and little
+# along the last. Two representations have the same singular values, without a
+# constant feature: the good one from the largest on, the bad one in reverse.
 
 # %%
 random = torch.Generator().manual_seed(1)
@@ -310,52 +292,47 @@ built = pd.DataFrame({"tau": tau})
 for name, sigma in (("good", scale), ("bad", scale.flip(0))):
     built[name] = spectrum(basis * sigma, y).curve(tau).value
 built = built.melt("tau", ["good", "bad"], "representation", "alignment")
-
-# %% tags=["hide-input"]
 words = {"alignment": "alignment / $\\|y\\|^2$"}
 fig = plots.alignment(built, hue="representation", labels=words)
 study.show(
     fig,
     "imani.fig3",
-    "Figure 3, built and not drawn by hand: two representations with the "
-    "same singular values. Both curves start at ‖y‖². The good one keeps its "
-    "height to a large threshold, the bad one loses it early.",
+    "Figure 3, built and not drawn by hand. Both curves start at ‖y‖². The "
+    "good one keeps its height to a large threshold, the bad one does not.",
     table=built,
 )
 
 # %% tags=["hide-input"]
-study.claim("imani.fig3", data=[], seeds=[], size=("n",))
+study.claim("imani.fig3", data=[], seeds=[], size=())
 
 # %% [markdown]
 # ## Figure 4
 #
 # Points on a circle, half of them around the angle $\pi/4$ and half around
-# $-3\pi/4$, drawn anew in each run. Left, the classes are the two clusters.
-# Right, each cluster is cut in half. A line through the origin separates both;
-# only the left labels lie along the direction of large spread. The points
-# have length one as they are, and get no constant feature.
+# $-3\pi/4$, drawn anew in each run. Left, the classes are the two clusters;
+# right, each cluster is cut in half. A line through the origin separates both.
+# The points have length one as they are, and get no constant feature.
 
 # %%
 spread = 0.297  # gives the ratio of the paper's two singular values
-SIDES = ("left", "right")
+COLUMNS = ("σ₁", "σ₂", "left", "right")
 
 
 def circle(points, seed):
     """The points of figure 4, (n, 2), and its two labelings, (n, 2)."""
     noise = np.random.default_rng(seed).standard_normal(points)
-    center = np.where(np.arange(points) % 2, math.pi / 4, -3 * math.pi / 4)
+    center = np.where(np.arange(points) % 2, np.pi / 4, -3 * np.pi / 4)
     angle = center + spread * noise
     x = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return x, np.sign(x @ np.array([[1, 1], [1, -1]]))
 
 
 circles = []
-for one in study.grid(points=(100, s.circle_n), seed=seeds):
+for one in study.grid(points={100, s.circle_n}, seed=seeds):
     spec = spectrum(*circle(**one))
     # Between σ₂ and σ₁ the curve is flat: one number for each labeling.
     share = spec.alignment(float(spec.sigma.mean())) / one["points"]
-    found = zip(("σ₁", "σ₂", *SIDES), (*spec.sigma, *share))
-    circles.append({**one, **dict(found)})
+    circles.append(one | dict(zip(COLUMNS, (*spec.sigma, *share))))
 circles = pd.DataFrame(circles)
 
 # %% tags=["hide-input"]
@@ -373,10 +350,9 @@ for k, ax in enumerate(axes):
 study.show(
     fig,
     "imani.fig4",
-    "Figure 4. The same points with two labelings, both separable by a line "
-    "through the origin; one point in four is drawn. The arrows are the "
-    "right singular vectors.",
-    table=pd.DataFrame(np.hstack([x, sides]), columns=[*"xy", *SIDES]),
+    "Figure 4. The same points with two labelings, both separable by a line; "
+    "one point in four is drawn. Arrows: the right singular vectors.",
+    table=pd.DataFrame(np.hstack([x, sides]), columns=[*"xy", *COLUMNS[2:]]),
 )
 
 # %% tags=["hide-input"]
@@ -389,8 +365,6 @@ effects = {
 study.claim("imani.fig4", effects=effects, data=[], size=("circle_n",))
 
 # %% [markdown]
-# ### How many points?
-#
 # The paper prints $\sigma_1 = 9.58$ and $\sigma_2 = 2.84$ for 1000 points of
 # length one. But $\sum_i \sigma_i^2 = \|\Phi\|_F^2$ is the sum of the squared
 # lengths of the rows, which is $n$, however the angles are spread. The printed
@@ -398,36 +372,28 @@ study.claim("imani.fig4", effects=effects, data=[], size=("circle_n",))
 
 # %% tags=["hide-input"]
 paper = {"σ₁": 9.58, "σ₂": 2.84}
-sizes = circles.groupby("points")[[*paper]].mean()
-sizes.loc["printed in the paper"] = paper
-sizes["σ₁² + σ₂²"] = (sizes**2).sum(axis=1)
-study.table(sizes, "Singular values by number of points, mean over runs.")
-
-# %% tags=["hide-input"]
 effects = {
     name: study.within(here[name], 0.9 * value, 1.1 * value, paper=value)
     for name, value in paper.items()
 }
-study.claim("imani.fig4.sigma", effects=effects, data=[], size=("circle_n",))
+few = circles.query("points == 100")[[*paper]].mean()
+few = few.add_suffix(" of 100 points").to_dict()
+about = dict(measured=few, data=[], size=("circle_n",))
+study.claim("imani.fig4.sigma", effects=effects, **about)
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
 # - The paper shows one sample of 10,000 images; this page repeats it with
 #   other samples and other shuffles, for an interval.
-# - The paper does not mention the constant feature; the authors' demonstration
-#   code has it.
+# - The paper does not mention the constant feature; the authors' code has it.
 # - The spread of the angles in figure 4 is not given. We chose the one that
-#   gives the ratio of the printed singular values. These cannot belong to
-#   1000 points of length one: a slip that changes nothing else.
-
-# %% [markdown]
+#   gives the ratio of the printed singular values.
+#
 # ## Try it
 #
-# 1. Set `change = {"n": 200}`, and then 2000. How do the two shares under
-#    figure 2 change with $n$, and which one does $1/n$ explain?
-# 2. Replace the classes `("0", "1")` by `("4", "9")` in the data cell. Which
-#    pair of digits is better aligned?
+# 1. Set `change = {"n": 200}`. Which of the two shares under figure 2 moves?
+# 2. Replace the classes `("0", "1")` by `("4", "9")`. Are they aligned better?
 # 3. Change `spread`. When are the two labelings equally aligned?
 
 # %% tags=["hide-input"]

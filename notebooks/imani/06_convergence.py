@@ -16,9 +16,8 @@
 # *Section 6 of {cite:t}`imani2022`: propositions 1 and 2, figures 8 and 9.*
 #
 # ```{note}
-# Figure 9 uses the UCI CT position data in the paper. Where they are not
-# available, a body phantom of the same kind takes their place, `ct_phantom`;
-# the data section says which of the two this run used.
+# Where the UCI CT position data of figure 9 are not available, a body phantom
+# of the same kind takes their place, `ct_phantom`; the data section tells.
 # ```
 #
 # Why should it matter along *which* directions the labels lie? Because descent
@@ -77,23 +76,20 @@ study.table(pd.DataFrame({"loss": loss}).rename_axis("step"), "The toy.")
 study.claims(
     dict(
         id="imani.prop1",
-        paper="Descent from zero has a closed form: direction j decays by (1 "
-        "− ησⱼ²)² a step (eq. 3).",
+        paper="Direction j decays by (1 − ησⱼ²)² in a step (eq. 3).",
         criterion="the closed form matches iterated descent to 1e-10 of the "
         "initial loss over 10,000 steps, on random features and on MNIST",
         exact=True,
     ),
     dict(
         id="imani.prop2",
-        paper="−log(1 − ω/δ)/(2ητ²) iterations suffice to remove ω < δ = "
-        "Alignment(Φ, y, τ) of the loss.",
+        paper="−log(1 − ω/δ)/(2ητ²) steps remove ω < δ of the loss.",
         criterion="never violated on random Φ, y, τ, ω and step sizes",
         exact=True,
     ),
     dict(
         id="imani.fig8",
-        paper="With high alignment little loss is left after the fast phase; "
-        "with low alignment the slow phase has to go on (fig. 8).",
+        paper="With high alignment, the fast phase leaves little (fig. 8).",
         criterion="drawn, not tested: the trajectories of equation 3 for σ = "
         "6 and 1, with 90% of the loss on the fast process and with 50%, and "
         "the loss that is left when the fast process has shed 99% of its "
@@ -102,8 +98,7 @@ study.claims(
     ),
     dict(
         id="imani.fig9",
-        paper="A label mixed from the 5th and 50th singular vector is ahead "
-        "early and behind late of one along the 10th (fig. 9).",
+        paper="A mix of u₅ and u₅₀ beats u₁₀ early and not late (fig. 9).",
         criterion="drawn, not tested: alignment curves of y₁ and y₂, their "
         "losses by proposition 1 and as trained, and for every sample the "
         "step at which y₁ overtakes y₂",
@@ -114,9 +109,8 @@ study.claims(
 # %% [markdown]
 # ## Settings
 #
-# The paper proves its propositions and tests them on no numbers: `steps` and
-# `trials` of its column are ours. It draws figure 9 for one sample of `n`
-# points; here each run draws its own.
+# The paper draws one sample and tests its propositions on no numbers: `runs`,
+# `steps` and `trials` of its column are ours.
 
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
@@ -160,12 +154,9 @@ study.show(fig, "imani.data10", "One image of each class.")
 # A problem is a representation with three label vectors: $y_1 = u_{10}$, $y_2$
 # a mix of $u_5$ (90% of its power) and $u_{50}$ (10%), and random numbers.
 # Before scaling, a constant feature is appended to every representation, as
-# in the authors' demonstration code; rows then have length one. Random
-# features, 50 of them, are scaled as well, but get no constant one.
-#
-# Each problem is learned twice: step by step, and by the formula, which needs
-# one decomposition for all the steps. A run keeps both losses at some steps,
-# and of all steps the largest difference and where $y_1$ overtakes $y_2$.
+# in the authors' demonstration code; rows then have length one. The 50 random
+# features get no constant one. Each problem is learned step by step, and by
+# the formula, which needs one decomposition for all steps.
 
 
 # %%
@@ -226,9 +217,31 @@ runs = study.sweep(both_ways, cells, **size)
 runs["sample"] = runs["sample"].fillna("random features")
 
 # %% [markdown]
-# Proposition 2 is tried on random sizes, spectra, labels, thresholds, step
-# sizes and targets: the number of steps that descent really needs, found by
-# bisection on the closed form, against the bound.
+# ## Proposition 1: the closed form against descent itself
+
+# %% tags=["hide-input"]
+few = runs[runs["seed"] == seeds[0]]
+line, dots = (few[few["way"] == way] for way in ("predicted", "trained"))
+fig = plots.curves(line, x="step", y="random", hue="sample", log="x")
+fig.axes[0].plot("step", "random", "o", data=dots[::6], mfc="none", c="0.5")
+fig.axes[0].set_ylabel("loss / initial loss")
+study.show(
+    fig,
+    "imani.prop1",
+    "Proposition 1, with random labels. Circles: gradient descent, step by "
+    "step. Lines: equation 3, from one decomposition.",
+    table=few,
+)
+
+# %% tags=["hide-input"]
+far = runs.groupby("sample")["far"].max().add_prefix("difference, ")
+study.claim("imani.prop1", measured=dict(far), holds=far < 1e-10, size=("n",))
+
+# %% [markdown]
+# ## Proposition 2: a bound, tried to be broken
+#
+# Random sizes, spectra, labels, thresholds, step sizes and targets: how many
+# steps does descent really need, found by bisection on the closed form?
 
 
 # %%
@@ -258,99 +271,63 @@ def bound_and_need(seed, trials):
 
 tried = study.sweep(bound_and_need, study.grid(seed=seeds), trials=s.trials)
 
-# %% [markdown]
-# ## Proposition 1: the closed form against descent itself
-
-# %% tags=["hide-input"]
-few = runs[runs["seed"] == seeds[0]]
-line, dots = (few[few["way"] == way] for way in ("predicted", "trained"))
-words = {"random": "loss / initial loss", "sample": ""}
-look = dict(x="step", y="random", log="x", aspect=1.6, labels=words)
-fig = plots.curves(line, hue="sample", **look)
-for color, (_, part) in zip(study.PALETTE, dots.groupby("sample", sort=False)):
-    mark = dict(data=part[::6], mfc="none", color=color)
-    fig.axes[0].plot("step", "random", "o", **mark)
-study.show(
-    fig,
-    "imani.prop1",
-    "Proposition 1, with random labels. Circles: gradient descent, step by "
-    "step. Lines: equation 3, from one decomposition.",
-    table=few,
-)
-
-# %% tags=["hide-input"]
-far = runs.groupby("sample")["far"].max()
-difference = {f"largest difference, {k}": v for k, v in far.items()}
-about = dict(holds=far < 1e-10, size=("n", "steps"))
-study.claim("imani.prop1", measured=difference, **about)
-
-# %% [markdown]
-# ## Proposition 2: a bound, tried to be broken
-
 # %% tags=["hide-input"]
 few = tried.groupby("seed").head(600 // s.runs)
 fig, ax = plt.subplots(figsize=(4.6, 3.6))
-ax.plot(few["bound"], few["needed"].clip(0.5), ".", ms=4, alpha=0.6)
+ax.loglog(few["bound"], few["needed"].clip(0.5), ".", ms=4, alpha=0.6)
 ax.axline((1, 1), (10, 10), color="0.5", lw=1, label="bound = needed")
 ax.set(xlabel="bound of proposition 2", ylabel="steps needed")
-ax.set(xscale="log", yscale="log", xlim=(0.5, None))
 ax.legend(loc="upper left")
 study.show(
     fig,
     "imani.prop2",
-    f"Proposition 2. Every point is a random problem, {len(few)} of "
-    f"{len(tried)}; none may lie above the line, but for rounding the bound "
-    "up to a whole step.",
+    f"Proposition 2. {len(few)} of {len(tried)} random problems. None may lie "
+    "above the line, but for rounding the bound up to a whole step.",
     table=few,
 )
 
 # %% tags=["hide-input"]
 broken = int((tried["needed"] > np.ceil(tried["bound"])).sum())
 tight = (tried["needed"] / tried["bound"])[tried["bound"] > 1].median()
-counts = {"violations": broken, "problems": len(tried)}
-counts["median of needed / bound"] = tight
-about = dict(holds=broken == 0, data=[], size=("runs", "trials"))
-study.claim("imani.prop2", measured=counts, **about)
+found = {"violations": broken, "of": len(tried), "needed / bound": tight}
+study.claim("imani.prop2", measured=found, holds=broken == 0, data=[], size=())
 
 # %% [markdown]
 # ## Figure 8: a fast and a slow process
 #
-# Two directions with $\sigma_1 = 6$ and $\sigma_2 = 1$. Each has its own
-# parabola: its share of the loss against its weight. In (a) the fast one owns
-# 90% of the loss, in (b) half of it. The fast phase ends when the fast process
-# has shed 99% of its share.
+# Two directions with $\sigma_1 = 6$ and $\sigma_2 = 1$. Each has its parabola:
+# its share of the loss against its weight. In (a) the fast one owns 90% of the
+# loss, in (b) half. The fast phase ends when it has shed 99% of its share.
 
 # %% tags=["hide-input"]
 sigma, eta = np.array([6.0, 1.0]), 0.5 / 36
 end = math.ceil(math.log(0.01) / (2 * math.log(abs(1 - eta * 36))))
 panels = {"(a) high alignment": [0.9, 0.1], "(b) low alignment": [0.5, 0.5]}
+rest = (1 - eta * sigma**2) ** end  # of each weight's way to its goal
+names = ["fast, $\\sigma_1=6$", "slow, $\\sigma_2=1$"]
+left = {f"left in {k}": np.dot(v, rest**2) for k, v in panels.items()}
 fig, axes = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
-dots = dict(c=["#e08a00", "#009070"], s=[60, 35], zorder=3)
-left = {}
 for ax, (name, shares) in zip(axes, panels.items()):
-    spec = spectrum(np.diag(sigma), np.sqrt(shares))
-    left[f"loss left, {name}"] = float(gd_loss(spec, eta, end))
-    for i, process in enumerate(("fast", "slow")):
-        goal = np.sqrt(shares[i]) / sigma[i]
-        weight = np.linspace(-0.1, 1.6, 100) * goal
-        label = f"{process}, $\\sigma_{i + 1}={sigma[i]:.0f}$"
-        ax.plot(weight, (sigma[i] * (weight - goal)) ** 2, label=label)
-        rest = np.array([1.0, (1 - eta * sigma[i] ** 2) ** end])
-        ax.scatter(goal * (1 - rest), shares[i] * rest**2, **dots)
+    goal = np.sqrt(shares) / sigma
+    weight = np.linspace(-0.1, 1.6, 100)[:, None] * goal
+    ax.set_prop_cycle(color=study.PALETTE[::5])
+    ax.plot(weight, (sigma * (weight - goal)) ** 2, label=names)
+    ax.plot(0 * goal, shares, "o", c="#e08a00", ms=8, label="start")
+    after = goal * (1 - rest), shares * rest**2
+    ax.plot(*after, "o", c="#009070", label="end of fast phase")
     ax.set(title=name, xlabel="weight along the direction $w_i^V$")
 axes[0].set_ylabel("share of the loss")
 axes[0].legend()
 study.show(
     fig,
     "imani.fig8",
-    "Figure 8. Orange: where each process starts; green: where it is after "
-    f"the fast phase, {end} steps. In (a) the fast process takes most of the "
-    "loss with it, at a small weight; in (b) about half of the loss is left "
-    "to the slow process, whose weight has far to go.",
+    f"Figure 8. The fast phase, orange to green, takes {end} steps. In (a) "
+    "it takes most of the loss away, at a small weight; in (b) about half is "
+    "left to the slow process, whose weight has far to go.",
 )
 
 # %% tags=["hide-input"]
-study.claim("imani.fig8", measured=left, data=[], seeds=[], size=("n",))
+study.claim("imani.fig8", measured=left, data=[], seeds=[], size=())
 
 # %% [markdown]
 # ## Figure 9: early leader, late loser
@@ -364,39 +341,33 @@ fig, (a, b) = plt.subplots(1, 2, figsize=(7.6, 3.4))
 names = {"y1": "$y_1$: 10th", "y2": "$y_2$: 5th and 50th"}
 for i, y in enumerate(names):
     a.plot(tau, spec.curve(tau).value[:, i], label=names[y])
-    b.plot("step", y, data=first.loc["predicted"])
+    b.loglog("step", y, data=first.loc["predicted"])
     mark = dict(data=first.loc["trained"][::8], mfc="none", color=f"C{i}")
     b.plot("step", y, "o", **mark)
 b.axvline(first.loc["trained", "overtaken"].iloc[0], color="0.5", ls="--")
 a.set(xlabel="threshold $\\tau$", ylabel="alignment")
 a.legend(loc="lower left")
-b.set(xscale="log", yscale="log", xlabel="step", ylabel="squared error")
-b.set_ylim(1e-4, 1.5)
+b.set(xlabel="step", ylabel="squared error", ylim=(1e-4, 1.5))
 study.show(
     fig,
     "imani.fig9",
-    f"Figure 9 on {s.n} samples of {slices[0].name}. Left: the alignment "
-    "curves of the two label vectors. Right: their learning curves, predicted "
-    "(lines) and trained (circles). y₂ can be ahead while the 5th direction "
-    "is learned, and then has to wait for the 50th; dashed: y₁ overtakes.",
+    f"Figure 9, {s.n} samples of {slices[0].name}. Left: alignment. Right: "
+    "loss, predicted (lines) and trained (circles); dashed: y₁ overtakes y₂.",
     table=races,
 )
 
 # %% [markdown]
-# The paper names singular values of about 115, 70 and 30 for the 5th, 10th
-# and 50th direction of its 1000 points. With rows of length one $\sum_i
-# \sigma_i^2 = 1000$, so five values of at least 115 are impossible: figure
-# 9 was made on features that were not scaled to length one. Only the *ratios*
-# of the singular values matter for the crossing, if steps are counted in
-# units of $1/(\eta\sigma_{10}^2)$ and $\eta$ is small.
+# The paper's singular values, about 115, 70 and 30 for the 5th, 10th and 50th
+# direction, are impossible for 1000 rows of length one, where $\sum_i
+# \sigma_i^2 = 1000$: its features were not scaled. For small $\eta$ the losses
+# cross after some number of $1/(\eta\sigma_{10}^2)$, set by *ratios* alone.
 
 # %% tags=["hide-input"]
 power = torch.tensor([[0, 0.9], [1, 0], [0, 0.1]]).double()
 spec = spectrum(torch.diag(torch.tensor([115, 70, 30]).double()), power.sqrt())
 paper = lead_changes(gd_loss(spec, 1e-6, torch.arange(10_000)))[0]
-each = races.groupby(["way", "seed"]).first().loc["trained"]
-foreseen = races.groupby(["way", "seed"])["overtaken"].first()["predicted"]
-unit = each["eta"] * each["σ10"] ** 2
+found = races.groupby(["way", "seed"]).first()
+each, foreseen = found.loc["trained"], found.loc["predicted", "overtaken"]
 phantom = slices[0].name == "ct_phantom"
 study.claim(
     "imani.fig9",
@@ -404,7 +375,7 @@ study.claim(
         "y₁ overtakes at step": each["overtaken"].tolist(),
         "predicted": foreseen.tolist(),
         "changes of the lead": each["changes"].tolist(),
-        "in units of 1/(ησ₁₀²)": (each["overtaken"] * unit).mean(),
+        "in units of 1/(ησ₁₀²)": each.eval("overtaken * eta * σ10**2").mean(),
         "for the paper's magnitudes": paper * 1e-6 * 70**2,
     },
     stand_in="ct_phantom in place of CT slices" if phantom else "",
@@ -415,21 +386,15 @@ study.claim(
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Figure 9 is computed for several samples instead of one, and on the phantom
-#   where the CT position data are not available.
-# - The weights of the mix $y_2$ and the shares in figure 8 (a) are not
-#   given in the paper. We took 90% and 10%.
-# - The end of the fast phase in figure 8 is not defined in the paper; here
-#   it is the first step at which the fast process has lost 99% of its share.
-
-# %% [markdown]
+# - Figure 9 is computed for several samples, on the phantom where need be.
+# - The paper does not give the weights of the mix $y_2$, the shares in figure
+#   8 (a) and the end of its fast phase: 90%, 10% and 99% are ours.
+#
 # ## Try it
 #
-# 1. In `problem`, move the power of $y_2$ from 90/10 to 50/50. How does the
-#    crossing move, and can you predict it from the alignment curves?
+# 1. In `problem`, split the power of $y_2$ evenly. Where do the losses cross?
 # 2. Set `change = {"n": 300}`. How far does the crossing move, and why?
-# 3. In figure 8, raise `eta` to `1.9 / 36`. The fast process now overshoots
-#    in every step. Does the closed form still hold?
+# 3. In figure 8, raise `eta` to `1.9 / 36`. Does the closed form still hold?
 
 # %% tags=["hide-input"]
 study.stamp()
