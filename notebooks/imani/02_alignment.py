@@ -199,14 +199,13 @@ runs = study.sweep(true_and_shuffled, cells, modes=60, device=where)
 # ## Figure 2 (a, b)
 
 # %% tags=["hide-input"]
-words = {"index": "index $i$", "value": "", "quantity": ""}
-words["sigma"] = "singular value $\\sigma_i$"
-words["power"] = "projection $(u_i^\\top y)^2$"
+names = {"true": "(a) true labels", "shuffled": "(b) shuffled labels"}
+names["sigma"] = "singular value $\\sigma_i$"
+names["power"] = "projection $(u_i^\\top y)^2$"
 look = dict(col="labels", hue="quantity", log="y", sharey=True)
+look["labels"] = {"index": "index $i$", "value": "", "quantity": ""}
 drawn = runs.melt(["labels", "seed", "index"], ["sigma", "power"], "quantity")
-fig = plots.modes(drawn, y="value", labels=words, **look)
-for ax, panel in zip(fig.axes, "ab"):
-    ax.set_title(f"({panel}) {ax.get_title()} labels")
+fig = plots.modes(drawn.replace(names), y="value", **look)
 study.show(
     fig,
     "imani.fig2",
@@ -338,10 +337,11 @@ circles = pd.DataFrame(circles)
 # %% tags=["hide-input"]
 x, sides = circle(s.circle_n, seeds[0])
 v = np.linalg.svd(x, full_matrices=False).Vh
+x, sides = x[::3], sides[::3]  # enough to see
 fig, axes = plt.subplots(1, 2, figsize=(7, 3.5))
 for k, ax in enumerate(axes):
     for side, color in ((1, study.PALETTE[4]), (-1, study.PALETTE[3])):
-        ax.scatter(*x[sides[:, k] == side][::4].T, s=8, color=color)
+        ax.scatter(*x[sides[:, k] == side].T, s=8, color=color)
     for i, arrow in enumerate(v * np.sign(v[:, :1]), 1):
         ax.arrow(0, 0, *(0.65 * arrow), head_width=0.05, color="#7d7d7d")
         ax.text(*(0.85 * arrow), f"$v_{i}$", ha="center", va="center")
@@ -351,7 +351,7 @@ study.show(
     fig,
     "imani.fig4",
     "Figure 4. The same points with two labelings, both separable by a line; "
-    "one point in four is drawn. Arrows: the right singular vectors.",
+    "one point in three is drawn. Arrows: the right singular vectors.",
     table=pd.DataFrame(np.hstack([x, sides]), columns=[*"xy", *COLUMNS[2:]]),
 )
 
@@ -365,10 +365,10 @@ effects = {
 study.claim("imani.fig4", effects=effects, data=[], size=("circle_n",))
 
 # %% [markdown]
-# The paper prints $\sigma_1 = 9.58$ and $\sigma_2 = 2.84$ for 1000 points of
-# length one. But $\sum_i \sigma_i^2 = \|\Phi\|_F^2$ is the sum of the squared
-# lengths of the rows, which is $n$, however the angles are spread. The printed
-# values give $9.58^2 + 2.84^2 = 99.8$: they belong to about 100 points.
+# **How many points?** The paper prints $\sigma_1 = 9.58$ and $\sigma_2 = 2.84$
+# for 1000 points of length one. But $\sum_i \sigma_i^2 = \|\Phi\|_F^2$ is the
+# sum of the squared lengths of the rows, which is $n$, however the angles are
+# spread. As $9.58^2 + 2.84^2 = 99.8$, these belong to about 100 points.
 
 # %% tags=["hide-input"]
 paper = {"σ₁": 9.58, "σ₂": 2.84}

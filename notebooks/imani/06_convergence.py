@@ -276,7 +276,7 @@ few = tried.groupby("seed").head(600 // s.runs)
 fig, ax = plt.subplots(figsize=(4.6, 3.6))
 ax.loglog(few["bound"], few["needed"].clip(0.5), ".", ms=4, alpha=0.6)
 ax.axline((1, 1), (10, 10), color="0.5", lw=1, label="bound = needed")
-ax.set(xlabel="bound of proposition 2", ylabel="steps needed")
+ax.set(xlabel="bound", ylabel="steps needed", xlim=(0.5, None))
 ax.legend(loc="upper left")
 study.show(
     fig,
@@ -289,7 +289,7 @@ study.show(
 # %% tags=["hide-input"]
 broken = int((tried["needed"] > np.ceil(tried["bound"])).sum())
 tight = (tried["needed"] / tried["bound"])[tried["bound"] > 1].median()
-found = {"violations": broken, "of": len(tried), "needed / bound": tight}
+found = {"violations": broken, "of": len(tried), "median needed/bound": tight}
 study.claim("imani.prop2", measured=found, holds=broken == 0, data=[], size=())
 
 # %% [markdown]
@@ -341,7 +341,7 @@ fig, (a, b) = plt.subplots(1, 2, figsize=(7.6, 3.4))
 names = {"y1": "$y_1$: 10th", "y2": "$y_2$: 5th and 50th"}
 for i, y in enumerate(names):
     a.plot(tau, spec.curve(tau).value[:, i], label=names[y])
-    b.loglog("step", y, data=first.loc["predicted"])
+    b.loglog("step", y, "-", data=first.loc["predicted"])
     mark = dict(data=first.loc["trained"][::8], mfc="none", color=f"C{i}")
     b.plot("step", y, "o", **mark)
 b.axvline(first.loc["trained", "overtaken"].iloc[0], color="0.5", ls="--")
