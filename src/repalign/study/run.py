@@ -47,7 +47,8 @@ class Run:
             raise ValueError(
                 f"no setting {', '.join(unknown)} on this page; there are {', '.join(self.settings)}."
             )
-        return {name: [self.settings[name], self.paper[name]] for name in names or self.settings}
+        wanted = self.settings if names is None else names
+        return {name: [self.settings[name], self.paper[name]] for name in wanted}
 
 
 current = Run()
