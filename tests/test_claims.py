@@ -83,7 +83,11 @@ def test_an_exact_claim_holds_or_stops_the_page(profile):
     declare(exact=True)
     with pytest.raises(ClaimError, match="exact and does not hold"):
         study.claim("toy.fig1", measured=1e-3, holds=False)
+    with pytest.raises(ValueError, match="2 answers"):
+        study.claim("toy.fig1", measured=1e-3, holds=[True, False])
     assert not (out() / "claims").exists()
+    study.claim("toy.fig1", measured=1e-3, holds=None)  # it could not be checked
+    assert measured()["verdict"] == "UNTESTED"
     study.claim("toy.fig1", measured=1e-15, holds=np.bool_(True))
     assert measured()["verdict"] == "EXACT"
 
@@ -103,6 +107,8 @@ def test_what_is_only_shown_is_not_evidence():
         (dict(effects={}), "has none at all"),
         (dict(), "has none at all"),
         (dict(effects={"lead": [1.0, 2.0]}), "'lead' has none"),
+        (dict(holds=True), "follows from effects, not from holds"),
+        (dict(holds=True, effects={"lead": study.above(YES)}), "follows from effects, not from holds"),
         (
             dict(effects={"lead": study.above(YES)}, size=("m",)),
             "no setting m on this page",
@@ -165,6 +171,9 @@ def test_a_claim_has_its_own_data_and_size():
     assert measured()["size"] == {"n": [2, 4], "runs": [3, 5]}
     assert measured()["fingerprint"] != mine["fingerprint"]
     assert "n 2 (paper: 4)" in card(measured())
+    study.claim("toy.fig1", effects=lead, size=())
+    assert measured()["size"] == {}
+    assert "Size" not in card(measured())
 
 
 def test_measured_values_become_plain_json():

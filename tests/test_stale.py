@@ -1,6 +1,5 @@
 """A record is stale when code, settings or criteria have changed since, and for no other reason."""
 
-
 import pytest
 
 from command import repalign

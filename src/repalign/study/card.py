@@ -124,7 +124,11 @@ def _claimed(effect: Mapping[str, Any], x: Any) -> str:
 def _size(size: Mapping[str, Sequence[Any]]) -> str:
     """This run's settings beside the paper's."""
     same = [name for name, (here, paper) in size.items() if here == paper]
-    differ = [f"{name} {shown(h)} (paper: {shown(p)})" for name, (h, p) in size.items() if h != p]
+    differ = [
+        f"{name} {shown(h)}" + ("" if p is None else f" (paper: {shown(p)})")
+        for name, (h, p) in size.items()
+        if h != p
+    ]
     return "; ".join([*differ, *([f"as in the paper: {', '.join(same)}"] if same else [])])
 
 

@@ -70,14 +70,12 @@ def claim(
     id: str,
     *,
     effects: Mapping[str, Effect] | None = None,
-    holds: Any = None,
+    holds: bool | None = None,
     measured: Any = None,
     stand_in: str | None = None,
     data: Iterable[Dataset] | None = None,
     seeds: Sequence[int] | None = None,
     size: Sequence[str] | None = None,
-    interval: Sequence[float] | None = None,
-    paper_value: Any = None,
 ) -> None:
     """Record what was measured for a claim, and show its verdict card.
 
@@ -102,7 +100,7 @@ def claim(
         "criterion": declared["criterion"],
         "revised": criteria.revisions(id),
         "effects": [effect.as_json(name) for name, effect in (effects or {}).items()],
-        "paper_value": _plain(declared.get("paper_value") if paper_value is None else paper_value),
+        "paper_value": _plain(declared.get("paper_value")),
         "measured": _plain(measured),
         "verdict": "UNTESTED" if profile == "smoke" and found not in ("EXACT", "SHOWN") else found,
         "stand_in": declared.get("stand_in", "") if stand_in is None else stand_in,
@@ -130,14 +128,13 @@ def _verdict(
             raise ValueError(f"{id} is exact: pass holds=True or False, and no effects.")
         if holds is None:
             return "UNTESTED"
-        if not np.all(holds):
+        if np.ndim(holds):
+            raise ValueError(f"{id} has {np.size(holds)} answers: pass holds=all(...).")
+        if not holds:
             raise ClaimError(
                 f"{id} is exact and does not hold: {declared['criterion']}; measured {measured}."
             )
         return "EXACT"
-    if holds is not None and not effects:  # a page that has no effects yet
-        answers = np.atleast_1d(np.asarray(holds, dtype=bool))
-        return "REPRODUCED" if answers.all() else "PARTLY" if answers.any() else "NOT REPRODUCED"
     if holds is not None:
         raise ValueError(f"{id} is not exact: its verdict follows from effects, not from holds.")
     if declared.get("shown"):
