@@ -60,51 +60,60 @@ study.claims(
     dict(
         id="imani.fig13.transfer",
         paper="Training on ImageNet increases alignment with CIFAR-100 "
-        "tasks; at initialisation it is extremely poor (fig. 13 a).",
-        criterion="area under the curve: transfer > original > init, in "
-        "every run",
+        "tasks; at initialization it is extremely poor (fig. 13 a).",
+        criterion="area under the curve: transfer above original, and "
+        "original above init; differences run by run, their mean over runs "
+        "by its 95% interval",
     ),
     dict(
         id="imani.fig13.features",
         paper="CNN features are considerably better aligned than HOG, SIFT "
         "and RBF features (fig. 13 b).",
-        criterion="area under the curve of the CNN at least 1.2 times that "
-        "of each of the other three, in every run",
+        criterion="area under the curve: the CNN's over that of each of the "
+        "other three above 1.2; ratios run by run, their mean over runs by "
+        "its 95% interval",
     ),
     dict(
         id="imani.fig13.squared",
         paper="With the squared error, higher alignment gives faster "
-        "optimisation and better test performance (fig. 13 c).",
-        criterion="after the last step the CNN features have the lowest "
-        "training loss and the lowest test error of the four, in every run",
+        "optimization and better test performance (fig. 13 c).",
+        criterion="after the last step: training loss and test error of each "
+        "of the other three above the CNN's; differences run by run, their "
+        "mean over runs by its 95% interval",
     ),
     dict(
         id="imani.fig13.logistic",
         paper="The same with the logistic loss (fig. 13 d).",
-        criterion="after the last step the CNN features have the lowest "
-        "training loss and the lowest test error of the four, in every run",
+        criterion="after the last step: training loss and test error of each "
+        "of the other three above the CNN's; differences run by run, their "
+        "mean over runs by its 95% interval",
     ),
     dict(
         id="imani.fig13.rbf",
         paper="RBF features fit the labels exactly in closed form, yet "
         "gradient descent on them is extremely slow.",
-        criterion="in every run: closed-form training error below 1e-8 and "
-        "every label right, while descent still has a squared error above "
-        "0.1 after the last step",
+        criterion="mean over runs by its 95% interval: the squared error in "
+        "closed form below 1e-8 (one wrong label would make it 1/n or more, "
+        "so every label is then right), and that of descent after the last "
+        "step above 0.1",
     ),
     dict(
         id="imani.fig19",
         paper="Training on ImageNet increases alignment for all networks "
         "and on both CIFAR-10 and CIFAR-100 (fig. 19).",
-        criterion="area under the curve, mean over runs: transfer > original "
-        "> init, in every panel",
+        criterion="area under the curve, in each panel that was run (a "
+        "network and a data set): transfer above original, and original "
+        "above init; differences run by run, their mean over runs by its "
+        "95% interval",
     ),
     dict(
         id="imani.fig20",
         paper="On CIFAR-10 too the CNN features are better aligned, learn "
         "faster and predict better than HOG, SIFT and RBF (fig. 20).",
-        criterion="in every run: the CNN has the largest area and, for both "
-        "losses, the lowest training loss and test error after the last step",
+        criterion="each of the other three beside the CNN: (a) area under "
+        "the curve lower, (b) squared error and (c) logistic loss: training "
+        "loss and test error after the last step higher; differences run by "
+        "run, their mean over runs by its 95% interval",
     ),
 )
 
