@@ -161,7 +161,7 @@ s = study.settings(
     profile,
     change,
     smoke=dict(n=120, n_test=100, runs=2, image=32, steps=50) | small,
-    laptop=dict(n=400, n_test=400, runs=3, image=48, steps=500) | both,
+    laptop=dict(n=400, n_test=400, runs=4, image=48, steps=500) | both,
     desktop=dict(n=1000, n_test=1000, runs=5, image=96, steps=1000) | both,
     paper=dict(n=1000, n_test=1000, runs=5, image=224, steps=1000) | both,
 )
@@ -220,19 +220,24 @@ study.show(
 # Each keeps the initialization of its own architecture; where the paper's
 # trained weights are out of reach, the next best are taken.
 
+
 # %%
-build = partial(models.build, "simple_cnn", convs=2, filters=8)
-scale = models.Preprocess(32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-what = "tiny", "random weights", "no file", "tiny", True, build
-TINY = models.Pretrained(build(seed=1000).eval(), scale, *what)
+def network(name):
+    """A trained network by its name; in smoke, one with random weights."""
+    if name != "tiny":
+        return models.pretrained(name)
+    build = partial(models.build, "simple_cnn", convs=2, filters=8)
+    scale = models.Preprocess(32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    about = "tiny", "two convolutions, random weights", "none", "tiny"
+    return models.Pretrained(build(seed=1).eval(), scale, *about, True, build)
 
 
 def obtain(name):
-    """The trained network called ``name``, or MobileNetV2 in its place."""
+    """The network called ``name``, or MobileNetV2 in its place."""
     try:
-        return TINY if name == "tiny" else models.pretrained(name)
+        return network(name)
     except data.DataError:
-        return models.pretrained("mobilenet_v2")
+        return network("mobilenet_v2")
 
 
 taken = {name: obtain(name) for name in s.networks}  # by the paper's name
@@ -263,7 +268,7 @@ DESCENTS = {
 }
 
 
-def extractor(kind, x, network, seed, image, words, device):
+def extractor(kind, x, name, seed, image, words, device):
     """A function from images to features; ``x`` are the training images."""
     if kind == "original":
         return partial(torch.flatten, start_dim=1)
@@ -274,7 +279,8 @@ def extractor(kind, x, network, seed, image, words, device):
     if kind == "SIFT":
         found = features.sift_vocabulary(x, words, seed=seed)
         return partial(features.sift_bag_of_words, vocabulary=found)
-    net = network.untrained(seed) if kind == "init" else network
+    net = network(name)
+    net = net.untrained(seed) if kind == "init" else net
     layer = HIDDEN[net.name] if net.complete else "output"
     module, scale = net.module.to(device), replace(net.preprocess, size=image)
 
@@ -285,15 +291,23 @@ def extractor(kind, x, network, seed, image, words, device):
     return last_hidden
 
 
-def one_cell(kind, train, test, network, seed, steps, etas, **options):
-    """Alignment of a representation; given a test set, how it is learned."""
+def one_cell(
+    kind, train, test, network, weights, seed, steps, etas, **options
+):
+    """Alignment of a representation; given a test set, how it is learned.
+
+    ``weights`` are not used: other weights are another cell of the store.
+    """
     x, y = train.x.double(), data.signs(train.y).double()
     extract = extractor(kind, x, network, seed, **options)
-    phi = unit_rows(extract(x).double(), constant=True)
+    rows = extract(x).double()
+    phi = unit_rows(rows, constant=True)
     spec, n, tau = spectrum(phi, y), len(y), plots.thresholds(len(y))
     curves = {"alignment": (tau, spec.curve(tau).value / n)}
     numbers = {
         "area": spec.area() / n,
+        "area, no constant": spectrum(unit_rows(rows), y).area() / n,
+        "length of a row": rows.norm(dim=1).mean(),
         "out of reach": spec.residual / n,
         "strongest direction": spec.sigma[0] ** 2 / n,
         "training loss, η = 1": gd_loss(spec, 1 / n, steps[-1]) / n,
@@ -322,20 +336,18 @@ def one_cell(kind, train, test, network, seed, steps, etas, **options):
 
 # %%
 HANDMADE = ["HOG", "SIFT", "RBF"]
-ways = [("transfer", net, net.name == main) for net in networks.values()]
-ways += [("init", net, False) for net in networks.values()]
-ways += [(kind, None, True) for kind in HANDMADE]
-ways += [("original", None, False)]
-runs = study.sweep(
-    one_cell,
-    [
-        dict(
-            kind=kind, network=net, seed=seed, train=a, test=b if on else None
-        )
-        for kind, net, on in ways
-        for pairs in tasks.values()
-        for seed, (a, b) in pairs.items()
-    ],
-    **dict(image=s.image, words=s.words, etas=s.etas, device=str(where)),
-    steps=[0, *plots.spread(s.steps, 40).tolist()],
-).rename(columns={"train": "data"})
+ways = [("transfer", name, name == main) for name in networks]
+ways += [("init", name, False) for name in networks]
+ways += [(kind, "", True) for kind in HANDMADE] + [("original", "", False)]
+marks = {"": ""} | {name: net.fingerprint for name, net in networks.items()}
+cells = [
+    dict(kind=kind, network=name, weights=marks[name], seed=seed)
+    | dict(train=train, test=test if learns else None)
+    for kind, name, learns in ways
+    for pairs in tasks.values()
+    for seed, (train, test) in pairs.items()
+]
+steps = [0, *plots.spread(s.steps, 40).tolist()]
+fixed = dict(image=s.image, words=s.words, etas=s.etas, device=str(where))
+runs = study.sweep(one_cell, cells, steps=steps, **fixed)
+runs = runs.rename(columns={"train": "data"})
