@@ -287,3 +287,10 @@ def test_random_weights_are_always_the_same_and_differ_from_an_initialization():
     x = a.preprocess(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert torch.equal(a.module(x), b.module(x))
     assert not torch.equal(a.module(x), a.untrained(0).module(x))
+
+
+def test_a_stand_in_is_named_and_the_real_one_is_none():
+    net = models.first_available("random")
+    assert models.stand_in(net, "random") == ""
+    assert models.stand_in(net, "vgg16") == "random in place of vgg16"
+    assert "random without dense layers in" in models.stand_in(replace(net, complete=False), "random")

@@ -10,7 +10,7 @@ from repalign.data.errors import DataError
 from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffled, signs
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
-from repalign.data.sets import SETS
+from repalign.data.sets import SETS, class_pair
 from repalign.data.synthetic import gaussian, peaks
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "SETS",
     "DataError",
     "Dataset",
+    "class_pair",
     "disjoint",
     "gaussian",
     "load",

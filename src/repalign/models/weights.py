@@ -225,6 +225,17 @@ def first_available(*names: str) -> Pretrained:
     return _random() if names[-1] == "random" else pretrained(names[-1])
 
 
+def stand_in(net: Pretrained, wanted: str) -> str:
+    """What ``net`` is in place of the network called ``wanted``; empty where it is that one, complete.
+
+    >>> stand_in(first_available("random"), "resnet101")
+    'random in place of resnet101'
+    """
+    if net.complete and net.name == wanted:
+        return ""
+    return f"{net.name}{'' if net.complete else ' without dense layers'} in place of {wanted}"
+
+
 def _random() -> Pretrained:
     build = partial(SimpleCNN, convs=2, filters=8)
     scale = Preprocess(32, (0.5,) * 3, (0.25,) * 3)
