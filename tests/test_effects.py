@@ -122,7 +122,7 @@ def test_ordered_compares_each_column_with_the_next_run_by_run():
     found = ordered(areas, "a", ["b", "c"], "d")
     assert list(found) == ["a above b", "a above c", "b above d", "c above d"]
     assert found["a above c"] == above([4.0, 4.5])
-    assert ordered(areas, "a", "b", factor=1.2) == {"a over b": above([2.5, 7 / 3], 1.2)}
+    assert ordered(areas, "a", "b", factor=1.5) == {"a above 1.5 × b": above([2.0, 2.5])}
     for columns in (("a",), ("a", "z")):
         with pytest.raises(ValueError, match="two columns or more of a, b, c, d"):
             ordered(areas, *columns)

@@ -95,14 +95,12 @@ def within(values: Iterable[float], low: float, high: float, *, paper: float | N
     return _of_runs(values, "within", [low, high], paper)
 
 
-def ordered(
-    runs: pd.DataFrame, *columns: str | Sequence[str], factor: float = 1.0
-) -> dict[str, Effect]:
+def ordered(runs: pd.DataFrame, *columns: str | Sequence[str], factor: float = 1.0) -> dict[str, Effect]:
     """Effects that say that each column lies above the next, the difference taken run by run.
 
     ``runs`` has a row for each independent run. Where its index has several levels the last counts the
     runs, and the comparison is made for every value of those before it. Several columns in one place are
-    each compared with all in the next. With another ``factor`` than 1 the ratio is to lie above it.
+    each compared with all in the next. With ``factor`` a column is to lie above so many times the next.
 
     >>> import pandas as pd
     >>> areas = pd.DataFrame({"trained": [5.0, 6.0], "pixels": [1.0, 1.5], "HOG": [2.0, 2.5]})
@@ -124,10 +122,8 @@ def ordered(
         }
     found = {}
     for high, low in ((a, b) for first, then in pairwise(places) for a in first for b in then):
-        if factor == 1:
-            found[f"{high} above {low}"] = above(runs[high] - runs[low])
-        else:
-            found[f"{high} over {low}"] = above(runs[high] / runs[low], factor)
+        times = "" if factor == 1 else f"{factor:g} × "
+        found[f"{high} above {times}{low}"] = above(runs[high] - factor * runs[low])
     return found
 
 
