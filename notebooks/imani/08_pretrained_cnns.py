@@ -306,9 +306,8 @@ before = before.assign(panel="alignment, before and after")
 rows = pd.concat([before, beside]).query("data == @shown")
 seen = f"{main} at {s.image} px, {s.runs} pairs of classes, {s.n} images each"
 text = f"Figure 13 on {shown}: {seen}; alignment as a share of ‖y‖², shades: "
-text += "standard error. If the claims hold, the trained network is above "
-text += "pixels and its own start (a), above designed features (b), and has "
-text += "the lowest losses (c, d)."
+text += "standard error. If the claims hold, the trained network lies above "
+text += "all others in (a) and (b), and below them in (c) and (d)."
 fig = draw(rows, [*SIDE, "original", "init"], 2)
 study.show(fig, "imani.fig13", text, table=rows)
 
@@ -347,11 +346,14 @@ text += "holds, the trained network lies above the pixels, these above init."
 study.show(fig, "imani.fig19", text, table=each)
 
 # %% tags=["hide-input"]
-areas = each[each["quantity"] == "area"]
-areas = areas.pivot(index=["network", "data", "seed"], columns="kind")["value"]
+key = ["quantity", "network", "data", "seed"]
+wide = each[each["x"].isna()].pivot_table("value", key, "kind")
+bare = wide.loc["area, no constant"].groupby(level="network").mean()
+bare = {"area, no constant": bare.T.to_dict()}
 swaps = [models.stand_in(taken.get(w, cnn), w) for w in full["networks"]]
 swaps += [f"no {name}" for name in full["sets"] if name not in tasks]
-card("imani.fig19", study.ordered(areas, *START), swaps, *tasks, panels=panels)
+effects = study.ordered(wide.loc["area"], *START)
+card("imani.fig19", effects, swaps, *tasks, **bare)
 
 # %% [markdown]
 # ## Figure 20
@@ -382,13 +384,11 @@ study.table(means, f"What helps to read the cards: {shown}, mean over runs.")
 
 # %% [markdown]
 # The constant feature outweighs rows much shorter than one: their area is then
-# small whatever their directions; the next column is without the constant.
-# Besides alignment two things decide the last training loss: what no linear
-# model can fit (the loss in closed form, where features are fewer than
-# images), and the longest step that descent survives, $2n/\sigma_1^2$: to
-# choose it by training loss favors a representation without a strong first
-# direction. The last column has all at one step. The cards of figure 13 say
-# when a leader is overtaken.
+# small whatever their directions; the next column is without it. Besides
+# alignment two things decide the last training loss: what no linear model can
+# fit (the loss in closed form, where features are fewer than images), and the
+# longest step that descent survives, $2n/\sigma_1^2$: choosing it by training
+# loss favors features without a strong first direction.
 #
 # ## Try it
 # 1. Set `change = {"image": 32}`. How much of the trained network's alignment
