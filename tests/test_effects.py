@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from repalign.study.effects import above, below, interval, share, verdict, wilson, within
+from repalign.study.effects import above, below, interval, ordered, share, verdict, wilson, within
 
 runs = st.lists(st.floats(-1e3, 1e3, allow_nan=False), min_size=2, max_size=12)
 
@@ -115,3 +115,21 @@ def test_a_single_run_has_no_interval_and_stays_open():
     effect = above([5.0])
     assert effect.interval is None
     assert effect.answer == "open"
+
+
+def test_ordered_compares_each_column_with_the_next_run_by_run():
+    areas = pd.DataFrame({"a": [5.0, 7.0], "b": [2.0, 3.0], "c": [1.0, 2.5], "d": [0.0, 1.0]})
+    found = ordered(areas, "a", ["b", "c"], "d")
+    assert list(found) == ["a above b", "a above c", "b above d", "c above d"]
+    assert found["a above c"] == above([4.0, 4.5])
+    for columns in (("a",), ("a", "z")):
+        with pytest.raises(ValueError, match="two columns or more of a, b, c, d"):
+            ordered(areas, *columns)
+
+
+def test_ordered_compares_within_each_value_of_the_levels_before_the_run():
+    index = pd.MultiIndex.from_product([["mnist", "ct"], ["area"], [7, 8]])
+    areas = pd.DataFrame({"a": [5.0, 7.0, 1.0, 2.0], "b": [2.0, 3.0, 4.0, 6.0]}, index)
+    found = ordered(areas, "a", "b")
+    assert found == {"mnist, area: a above b": above([3.0, 4.0]), "ct, area: a above b": above([-3.0, -4.0])}
+    assert ordered(areas.droplevel(1), "a", "b").keys() == {"mnist: a above b", "ct: a above b"}

@@ -267,3 +267,30 @@ def test_two_processes_at_once_download_once_and_take_the_same_weights(tmp_path,
     assert float(line.split()[2]) == pytest.approx(float(theirs.weight.detach().sum()))
     assert f"(sha256 {digest}" in line
     assert len(server.requests) == 1
+
+
+def test_the_first_network_whose_weights_are_available(monkeypatch):
+    def only_vgg(name):
+        if name != "vgg16":
+            raise data.DataError(f"no {name}")
+        return name
+
+    monkeypatch.setattr(weights_of, "pretrained", only_vgg)
+    assert models.first_available("resnet101", "vgg16", "random") == "vgg16"
+    assert models.first_available("resnet101", "random").name == "random"
+    with pytest.raises(data.DataError, match="no resnet50"):
+        models.first_available("resnet101", "resnet50")
+
+
+def test_random_weights_are_always_the_same_and_differ_from_an_initialization():
+    a, b = models.first_available("random"), models.first_available("random")
+    x = a.preprocess(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(a.module(x), b.module(x))
+    assert not torch.equal(a.module(x), a.untrained(0).module(x))
+
+
+def test_a_stand_in_is_named_and_the_real_one_is_none():
+    net = models.first_available("random")
+    assert models.stand_in(net, "random") == ""
+    assert models.stand_in(net, "vgg16") == "random in place of vgg16"
+    assert "random without dense layers in" in models.stand_in(replace(net, complete=False), "random")

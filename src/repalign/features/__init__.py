@@ -17,17 +17,21 @@ from repalign.features.handmade import (
     sift_vocabulary,
 )
 from repalign.features.hooks import activation_rates, extract
+from repalign.features.images import DESIGNED, designed, last_hidden
 from repalign.features.learned import KINDS, learn
 from repalign.features.survey import Layer, Layers, layers
 
 __all__ = [
+    "DESIGNED",
     "KINDS",
     "Layer",
     "Layers",
     "activation_rates",
+    "designed",
     "dictionary",
     "extract",
     "hog",
+    "last_hidden",
     "layers",
     "learn",
     "learn_dictionary",

@@ -27,7 +27,7 @@ from repalign.models.rbf import RBFNetwork
 from repalign.models.resnet import preact_resnet18, resnet18_v2, wide_resnet
 from repalign.models.resnet11 import ResNet11
 from repalign.models.t2t import T2TViT
-from repalign.models.weights import Preprocess, Pretrained, pretrained
+from repalign.models.weights import Preprocess, Pretrained, first_available, pretrained, stand_in
 
 NAMES: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,  # all five
@@ -96,12 +96,14 @@ __all__ = [
     "SimpleCNN",
     "T2TViT",
     "build",
+    "first_available",
     "imagenet",
     "initialize",
     "preact_resnet18",
     "pretrained",
     "probed_layers",
     "resnet18_v2",
+    "stand_in",
     "transfer",
     "vit_b_16",
     "vit_small",

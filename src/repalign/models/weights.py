@@ -13,6 +13,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from repalign.data.acquire.pickles import load_arrays
 from repalign.data.errors import DataError, UnavailableError
 from repalign.machine.vision import torchvision
 from repalign.models import from_registries as nets
+from repalign.models.cnn import SimpleCNN
 from repalign.models.from_torchvision import name_probed
 from repalign.models.initialization import Seeded
 
@@ -204,6 +206,42 @@ def pretrained(name: str, *, progress: Progress = quiet) -> Pretrained:
         f"What helps: pretrained({name!r}) once with a working network, or another name: "
         f"{', '.join(REGISTRY)} come from package registries."
     )
+
+
+def first_available(*names: str) -> Pretrained:
+    """The first of these networks whose weights are available here; ``random`` always is.
+
+    ``random`` is two convolutions with random weights, ready in no time: for trials of code that is to run
+    with a trained network later.
+
+    >>> first_available("random").about
+    'two convolutions with random weights'
+    """
+    for name in names[:-1]:
+        try:
+            return first_available(name)
+        except DataError:
+            continue
+    return _random() if names[-1] == "random" else pretrained(names[-1])
+
+
+def stand_in(net: Pretrained, wanted: str) -> str:
+    """What ``net`` is in place of the network called ``wanted``; empty where it is that one, complete.
+
+    >>> stand_in(first_available("random"), "resnet101")
+    'random in place of resnet101'
+    """
+    if net.complete and net.name == wanted:
+        return ""
+    return f"{net.name}{'' if net.complete else ' without dense layers'} in place of {wanted}"
+
+
+def _random() -> Pretrained:
+    build = partial(SimpleCNN, convs=2, filters=8)
+    scale = Preprocess(32, (0.5,) * 3, (0.25,) * 3)
+    about, source = "two convolutions with random weights", "no file"
+    module = build(seed=1000).eval()
+    return Pretrained(module, scale, "random", about, source, "random-1000", True, build)
 
 
 def _instead(found: Pretrained, reason: str) -> Pretrained:

@@ -16,6 +16,7 @@ from repalign._code import bare, on_disk
 from repalign._files import digest
 from repalign.runner.pages import Page
 from repalign.runner.records import Kept, newest
+from repalign.study import effects
 from repalign.study.settings import PROFILES
 
 # What brings a number to the reader, or the data to the page, without a part in its value: the record has the
@@ -32,7 +33,7 @@ def made_by(source: str, profile: str) -> dict[str, str]:
     package = on_disk()
     roots = package.page("\n".join(map(ast.unparse, statements)))
     used = package.digest(roots, libraries=False, beside=_BESIDE)
-    answers = package.digest(["repalign.study.effects"], libraries=False)
+    answers = package.digest(_effects(roots), libraries=False)
     # What the page takes from the package counts by what it is, not by the line that imports it.
     own = [s for s in statements if not (isinstance(s, ast.ImportFrom) and _of_package(s))]
     code = digest(*map(ast.unparse, own), used, answers)
@@ -84,6 +85,13 @@ def _that_counts(source: str, profile: str) -> tuple[list[ast.Module], list[str]
         counting += needed
         drawing = [tree for tree in drawing if tree not in needed]
     return counting, settings
+
+
+def _effects(roots: list[str]) -> list[str]:
+    """What the page uses to give answers, of all that :mod:`repalign.study.effects` has."""
+    taken = [root.partition(":")[2] for root in roots if root.startswith("repalign.study:")]
+    own = [name for name in taken if getattr(vars(effects).get(name), "__module__", "") == effects.__name__]
+    return [f"{effects.__name__}:{name}" for name in ("verdict", *own)]
 
 
 def _of_package(imported: ast.ImportFrom) -> bool:

@@ -13,11 +13,15 @@ the other, **open** otherwise. A verdict follows from the answers; nobody passes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVEL = 0.95
 VERDICTS = ("EXACT", "SHOWN", "REPRODUCED", "PARTLY", "OPEN", "NOT REPRODUCED", "UNTESTED")
@@ -89,6 +93,37 @@ def within(values: Iterable[float], low: float, high: float, *, paper: float | N
     if not low < high:
         raise ValueError(f"within should get a low below its high, but got {low} and {high}.")
     return _of_runs(values, "within", [low, high], paper)
+
+
+def ordered(runs: pd.DataFrame, *columns: str | Sequence[str]) -> dict[str, Effect]:
+    """Effects that say that each column lies above the next, the difference taken run by run.
+
+    ``runs`` has a row for each independent run. Where its index has several levels the last counts the
+    runs, and the comparison is made for every value of those before it. Several columns in one place are
+    each compared with all in the next.
+
+    >>> import pandas as pd
+    >>> areas = pd.DataFrame({"trained": [5.0, 6.0], "pixels": [1.0, 1.5], "HOG": [2.0, 2.5]})
+    >>> [f"{k}: {v.mean:g}" for k, v in ordered(areas, "trained", ["pixels", "HOG"]).items()]
+    ['trained above pixels: 4.25', 'trained above HOG: 3.25']
+    """
+    places = [[place] if isinstance(place, str) else list(place) for place in columns]
+    missing = [name for place in places for name in place if name not in runs]
+    if missing or len(places) < 2:
+        raise ValueError(
+            f"ordered compares two columns or more of {', '.join(map(str, runs.columns))}, but got {columns}."
+        )
+    if runs.index.nlevels > 1:
+        parts = runs.groupby(level=list(range(runs.index.nlevels - 1)), sort=False)
+        return {
+            f"{', '.join(map(str, key if isinstance(key, tuple) else (key,)))}: {name}": effect
+            for key, part in parts
+            for name, effect in ordered(part.reset_index(drop=True), *columns).items()
+        }
+    found = {}
+    for high, low in ((a, b) for first, then in pairwise(places) for a in first for b in then):
+        found[f"{high} above {low}"] = above(runs[high] - runs[low])
+    return found
 
 
 def share(

@@ -1,0 +1,76 @@
+"""Features of images as Imani et al. (§7.2) compare them: designed by people, or a trained network's.
+
+>>> import torch
+>>> images = torch.rand(6, 3, 32, 32)
+>>> designed("RBF", images)(images[:2]).shape
+torch.Size([2, 6])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from repalign.features.handmade import hog, rbf, sift_bag_of_words, sift_vocabulary
+from repalign.models import Pretrained
+
+DESIGNED = ("pixels", "HOG", "SIFT", "RBF")
+
+
+def designed(
+    kind: str, x: Float[Tensor, "n c h w"], *, words: int = 2048, seed: int = 0
+) -> Callable[[Float[Tensor, "m c h w"]], Float[Tensor, "m d"]]:
+    """A function from images to the features of this ``kind``, fitted to the training images ``x``.
+
+    ``"pixels"`` and ``"HOG"`` need no fit; ``"SIFT"`` counts the ``words`` of a vocabulary of x;
+    ``"RBF"`` has a center at every image of x, and works in float64.
+    """
+    if kind not in DESIGNED:
+        raise ValueError(f"kind should be one of {', '.join(DESIGNED)}, but is {kind!r}.")
+    if kind == "pixels":
+        return partial(torch.flatten, start_dim=1)
+    if kind == "HOG":
+        return hog
+    if kind == "SIFT":
+        return partial(sift_bag_of_words, vocabulary=sift_vocabulary(x, words, seed=seed))
+    return lambda images: rbf(images.double(), x.double())
+
+
+def last_hidden(
+    net: Pretrained,
+    x: Float[Tensor, "n c h w"],
+    *,
+    size: int | None = None,
+    device: str | torch.device = "cpu",
+    batch_size: int = 100,
+) -> Float[Tensor, "n d"]:
+    """What reaches the last linear layer of a network, for images in [0, 1]: the features to transfer.
+
+    Images are brought to ``size`` pixels, the network's own by default. Of a network without its classifier
+    it is the output. The network runs in eval mode on ``device``; rows come back where ``x`` is.
+    """
+    prepare = net.preprocess if size is None else replace(net.preprocess, size=size)
+    module = net.module.to(device).eval()
+    seen: list[Tensor] = []
+
+    def keep(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.append(inputs[0].flatten(1).to(x.device))
+
+    head = [part for part in module.modules() if isinstance(part, nn.Linear)][-1] if net.complete else None
+    hook = head.register_forward_pre_hook(keep) if head is not None else None
+    try:
+        with torch.no_grad():
+            for part in x.split(batch_size):
+                output = module(prepare(part).to(device))
+                if head is None:
+                    seen.append(output.flatten(1).to(x.device))
+    finally:
+        if hook is not None:
+            hook.remove()
+    return torch.cat(seen)

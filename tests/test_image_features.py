@@ -1,0 +1,60 @@
+"""Features of images: designed ones fitted to training images, and a network's last hidden layer."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from repalign import features, models
+
+
+def images(n=12, seed=0):
+    return torch.rand(n, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def network(complete=True):
+    return replace(models.first_available("random"), complete=complete)
+
+
+@pytest.mark.parametrize("kind", features.DESIGNED)
+def test_other_images_are_described_as_the_training_images_are(kind):
+    x = images()
+    describe = features.designed(kind, x, words=8)
+    whole = describe(x)
+    assert whole.shape[0] == 12
+    assert whole.ndim == 2
+    torch.testing.assert_close(describe(x[:5]), whole[:5])
+
+
+def test_designed_features_are_those_of_their_own_functions():
+    x, other = images(), images(5, seed=1)
+    assert torch.equal(features.designed("HOG", x)(other), features.hog(other))
+    assert torch.equal(features.designed("pixels", x)(other), other.flatten(1))
+    assert torch.equal(features.designed("RBF", x)(x), features.rbf(x.double()))
+    counted = features.sift_bag_of_words(x, 8, seed=3)
+    assert torch.equal(features.designed("SIFT", x, words=8, seed=3)(x), counted)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match="one of pixels, HOG, SIFT, RBF, but is 'hog'"):
+        features.designed("hog", images())
+
+
+def test_the_last_hidden_layer_is_what_the_classifier_sees():
+    net, x = network(), images()
+    found = features.last_hidden(net, x, batch_size=5)
+    expected = features.extract(net.module, net.preprocess(x), "dense_relu")["dense_relu"]
+    torch.testing.assert_close(found, expected)
+    assert not found.requires_grad
+    assert not any(part._forward_pre_hooks for part in net.module.modules())
+
+
+def test_without_a_classifier_it_is_the_output():
+    net, x = network(complete=False), images()
+    torch.testing.assert_close(features.last_hidden(net, x), net.module(net.preprocess(x)).detach())
+
+
+def test_images_come_to_the_size_asked_for():
+    net, x = network(), images(4)
+    small = features.last_hidden(net, torch.nn.functional.interpolate(x, (40, 40)), size=32)
+    assert small.shape == features.last_hidden(net, x).shape
