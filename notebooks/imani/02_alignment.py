@@ -270,7 +270,7 @@ off = {"largest relative error": eq1_off}
 study.claim("imani.eq1", measured=off, holds=eq1_off < 1e-10, **about)
 off = {k: float(v.abs().max() / len(y)) for k, v in eq2_off.items()}
 holds = [off["start"] < 1e-10, off["curve"] < 1e-10, off["rise"] == 0]
-study.claim("imani.eq2", measured=off, holds=holds, **about)
+study.claim("imani.eq2", measured=off, holds=all(holds), **about)
 
 # %% [markdown]
 # ## Figure 3

@@ -201,7 +201,7 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
             rows.append(_score(page.name, id, claim, here, page.name in old))
         for kind, one in (("record", record), ("this run", run)):
             if one:
-                facts = [page.name, kind, one.profile, one.run["date"], f"{one.run['seconds']:.0f} s"]
+                facts = [page.name, kind, one.profile, one.run["date"], _time(one.run)]
                 facts += [one.run["machine"], one.run["commit"]]
                 costs.append("<tr>" + "".join(f"<td>{html.escape(str(f))}</td>" for f in facts) + "</tr>")
     names = ("claim", "the paper says", "verdict", "measured", "this run")
@@ -217,6 +217,13 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
         f"## What the runs cost\n\n"
         f'<table class="ra-table ra-costs">{cost_head}</tr>{"".join(costs)}</table>\n'
     )
+
+
+def _time(run: dict[str, Any]) -> str:
+    """What a run took, and how much of it was there already."""
+    store = run.get("from_store", {"read": 0, "computed": 0})
+    found = f" ({store['read']} of {sum(store.values())} results stored before)" if store["read"] else ""
+    return f"{run['seconds']:.0f} s{found}"
 
 
 def _counted(best: dict[str, dict[str, dict[str, Any]]]) -> str:
