@@ -231,12 +231,14 @@ def test_settings_shared_by_the_columns_of_a_table_can_be_set_too(root):
     path = root / "notebooks/toy/01_a.py"
     text = (
         path.read_text()
-        .replace("dict(n=4)", "dict(n=4, **common)")
-        .replace("s = study", "common = dict(k=5)\ns = study")
+        .replace("dict(n=4)", "dict(n=4, **common) | rest")
+        .replace(
+            "s = study", "more = dict(m=1)\ncommon = dict(k=5)\ncommon |= more\nrest = common\ns = study"
+        )
     )
     path.write_text(text)
     (page,) = pages.find(root)
-    assert page.settings == ("n", "k")
+    assert page.settings == ("n", "k", "m")
     assert pages.parameters_for(page, "smoke", "cpu", {"k": 7, "word": "w"}) == {
         "profile": "smoke",
         "device": "cpu",

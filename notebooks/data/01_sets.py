@@ -128,7 +128,16 @@ s
 
 # %% [markdown]
 # ## Data
-#
+
+# %%
+sets = {
+    name: data.load(name, n=s.n, seed=0, shrink=True, dtype=torch.uint8)
+    for name in ("mnist", "fashion_mnist", "cifar10")
+}
+for images in sets.values():
+    study.uses(images)
+
+# %% [markdown]
 # Eight images of each class, as they come.
 
 
@@ -149,13 +158,8 @@ def sheet(dataset, id):
     study.show(fig, id, f"{dataset.name}: {dataset.source}.")
 
 
-# %%
-sets = {}
-for name in ("mnist", "fashion_mnist", "cifar10"):
-    few = data.load(name, n=80, seed=0)
-    sheet(few, f"data.{name}.sheet")
-    sets[name] = data.load(name, n=s.n, seed=0, shrink=True, dtype=torch.uint8)
-    study.uses(sets[name])
+for name in sets:
+    sheet(data.load(name, n=80, seed=0), f"data.{name}.sheet")
 
 # %% [markdown]
 # ## Counted and measured

@@ -336,7 +336,7 @@ study.show(fig, "imani.fig15", f"Figure 15{note}. If the claims hold, source "
            "and target of the bold numbers agree.", table=tuned)  # fmt: skip
 
 # %% tags=["hide-input"]
-each = tuned.set_index(["network", "target", "source", "seed"]).value
+each = tuned.groupby(["network", "target", "source", "seed"]).value.first()
 for network, name in NETWORKS.items():
     effects = {}
     for kind, other in permutations(HALVES):

@@ -194,7 +194,7 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
     for page in pages:
         run, record = live(root, page.name, profile), newest(root, page.name)
         mark = f"; stale: {', '.join(old[page.name])} changed since" if page.name in old else ""
-        rows.append(f'<tr class="ra-page"><th colspan="5">{html.escape(page.name)}{mark}</th></tr>')
+        rows.append(f'<tr class="ra-page"><th colspan="4">{html.escape(page.name)}{mark}</th></tr>')
         for id in page.claims:
             claim = best[page.name].get(id)
             here = run.claims.get(id) if run and record else None
@@ -204,7 +204,7 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
                 facts = [page.name, kind, one.profile, one.run["date"], _time(one.run)]
                 facts += [one.run["machine"], one.run["commit"]]
                 costs.append("<tr>" + "".join(f"<td>{html.escape(str(f))}</td>" for f in facts) + "</tr>")
-    names = ("claim", "the paper says", "verdict", "measured", "this run")
+    names = ("claim, and what the paper says", "verdict", "measured", "this run")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
     cost_head = "<tr>" + "".join(
         f"<th>{h}</th>" for h in ("page", "", "profile", "date", "time", "machine", "commit")
@@ -245,15 +245,15 @@ def _score(page: str, id: str, claim: dict[str, Any] | None, here: dict[str, Any
     """A line of the scoreboard: the best evidence for a claim, and this run's verdict beside a record's."""
     link = f'<a href="../notebooks/{page}.html#claim-{id}"><code>{id}</code></a>'
     if claim is None:
-        return f"<tr><td>{link}</td><td></td><td>–</td><td></td><td></td></tr>"
+        return f"<tr><td>{link}</td><td>–</td><td></td><td></td></tr>"
     notes = [f"{len(claim['seeds'])} runs"] if len(claim["seeds"]) > 1 else []
     notes += [claim["profile"], *(["stale"] if old else [])]
     if claim["stand_in"]:
         notes.insert(0, f"stand-in: {claim['stand_in']}")
     verdict = f'{_badge(claim)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'
-    cells = [html.escape(claim["paper"]), verdict, f"<small>{html.escape(in_words(claim))}</small>"]
-    cells.append(_badge(here) if here else "")
-    return f"<tr><td>{link}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    says = f"{link}<br>{html.escape(claim['paper'])}"
+    cells = [says, verdict, f"<small>{html.escape(in_words(claim))}</small>", _badge(here) if here else ""]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _badge(claim: dict[str, Any]) -> str:

@@ -85,7 +85,7 @@ def read(name: str, source: Path) -> Page:
         trees = [ast.parse(cell.source) for cell in code]
     except SyntaxError as error:
         raise UserError(f"{name} does not parse: {error.msg}, near {str(error.text).strip()!r}.") from None
-    shared = {name: keys for tree in trees for name, keys in _dictionaries(tree).items()}
+    shared = _dictionaries(trees)
     calls = [_calls(tree, shared) for tree in trees]
     begins, settings = (tuple(x for c in calls for x in c[i]) for i in range(2))
     try:
@@ -108,16 +108,27 @@ def _assignments(tree: ast.Module) -> dict[str, Any]:
     return found
 
 
-def _dictionaries(tree: ast.Module) -> dict[str, list[str]]:
-    """Keys of the dictionaries that are written out as name = dict(key=...): tables may share them."""
-    return {
-        node.targets[0].id: [str(k.arg) for k in node.value.keywords if k.arg]
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Call)
-        and getattr(node.value.func, "id", "") == "dict"
-    }
+def _keys(node: ast.expr, shared: dict[str, list[str]]) -> list[str]:
+    """Keys of a dictionary that is written out: dict(n=1, **common), one | another, or a name for those."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _keys(node.left, shared) + _keys(node.right, shared)
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict":
+        found = [key for argument in node.args for key in _keys(argument, shared)]
+        for k in node.keywords:
+            found += [k.arg] if k.arg else _keys(k.value, shared)
+        return found
+    return shared.get(getattr(node, "id", ""), [])
+
+
+def _dictionaries(trees: list[ast.Module]) -> dict[str, list[str]]:
+    """Keys of the dictionaries that have a name of their own: the columns of a table may share them."""
+    shared: dict[str, list[str]] = {}
+    for node in (statement for tree in trees for statement in tree.body):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            shared[node.targets[0].id] = _keys(node.value, shared)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            shared[node.target.id] = shared.get(node.target.id, []) + _keys(node.value, shared)
+    return shared
 
 
 def _calls(tree: ast.Module, shared: dict[str, list[str]]) -> tuple[list[str], list[str]]:
@@ -128,9 +139,8 @@ def _calls(tree: ast.Module, shared: dict[str, list[str]]) -> tuple[list[str], l
         if node.func.attr == "begin" and node.args and isinstance(node.args[0], ast.Constant):
             begins.append(str(node.args[0].value))
         for inner in node.keywords:
-            if node.func.attr == "settings" and inner.arg == "paper" and isinstance(inner.value, ast.Call):
-                for k in inner.value.keywords:  # n=..., or **common
-                    settings += [k.arg] if k.arg else shared.get(getattr(k.value, "id", ""), [])
+            if node.func.attr == "settings" and inner.arg == "paper":
+                settings += list(dict.fromkeys(_keys(inner.value, shared)))
     return begins, settings
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -54,6 +55,9 @@ def compute(
         # In this thread: joblib's modules import one another in a circle, and half of one is all that a
         # second thread gets to see (two workers, or a worker and a task here that imports scikit-learn).
         import joblib.externals.loky  # noqa: F401
+
+        # A worker that has grown ends itself after a task and is replaced: nobody need know.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     crew = _Crew(call, tasks, retries)
     recruiting = threading.Thread(target=crew.recruit, args=(jobs - here, shared), daemon=True)
     recruiting.start()
