@@ -400,10 +400,10 @@ def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
     package = tmp_path / "package" / "repalign"
     ignore = shutil.ignore_patterns("shipped", "__pycache__")
     shutil.copytree(Path(repalign.__file__).parent, package, ignore=ignore)
-    script, edited = tmp_path / "page.py", package / "study" / "claims.py"
+    script, edited = tmp_path / "page.py", package / "study" / "tables.py"
     script.write_text(textwrap.dedent(PAGE))
     source = edited.read_text()
-    assert "{value:.4g}" in source
+    assert "digits: int = 4" in source
 
     def go(*words):
         environment = {**os.environ, "PYTHONPATH": str(package.parent)}
@@ -413,16 +413,14 @@ def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
     assert go().stdout.strip() == "33.33 {'read': 0, 'computed': 1}"
     assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
     # Comments, docstrings and other functions are no change, before the run or in the midst of it.
-    other = source.replace('"""A float with', '"""A number with').replace(
-        "def css_class", "# new\ndef css_class"
-    )
+    other = source.replace('"""A float with', '"""A number with').replace("def shown", "# new\ndef shown")
     edited.write_text(other + "\n\ndef fresh():\n    return 1\n")
     assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
     again = go(f"echo '# more' >> {edited}")
     assert again.stdout.split("\n")[2] == "33.33 {'read': 2, 'computed': 0}"
     assert again.returncode == 0, again.stderr
     # A change in the midst of a run: the old code goes on, and nothing is read or kept under a wrong name.
-    midst = go(f"sed -i 's/value:.4g/value:.2g/' {edited}")
+    midst = go(f"sed -i 's/digits: int = 4/digits: int = 2/' {edited}")
     assert midst.stdout.split("\n")[2] == "33.33 {'read': 1, 'computed': 1}"
     assert "changed on disk since it was imported" in midst.stderr
     assert "this worker has other code than the page" in midst.stderr
