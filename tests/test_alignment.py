@@ -415,7 +415,10 @@ GOOD = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
         (lambda: spectrum(GOOD), r"y should be given with phi"),
         (lambda: spectrum(GOOD, torch.ones(6), top=0), r"top should be a number of directions"),
         (lambda: spectrum([]), r"at least one block"),
-        (lambda: spectrum([(GOOD, torch.ones(6)), (GOOD[:, :1], torch.ones(6))]), r"as wide as the first"),
+        (
+            lambda: spectrum([(GOOD, torch.ones(6)), (GOOD[:, :1], torch.ones(6))]),
+            r"same number of features as the first",
+        ),
         (lambda: spectrum([(GOOD, torch.ones(5))]), r"phi and y of block 0.*6 and 5 rows"),
         (lambda: spectrum([(GOOD, torch.full((6,), math.nan))]), r"y of block 0 should be finite"),
         (lambda: alignment(GOOD, torch.ones(6), math.nan), r"tau"),

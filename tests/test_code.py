@@ -38,7 +38,7 @@ class Box:
     names: tuple[str, ...] = ()
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = 1
     BLUE = 2
 
@@ -120,8 +120,8 @@ DIFFERENT = {
         data.load,
     ],
     "methods": lambda: ["a".upper, "b".upper, "a".lower, Net().forward, Net(1.0).forward],
-    "classes": lambda: [Point, Box, Colour, Other, Net, nn.Linear, models.MLP, int, np.ndarray],
-    "objects": lambda: [Point(1), Point(1, 2.0), (1, 0.0), Box(1), Box(1, ("a",)), Colour.RED, Other.RED],
+    "classes": lambda: [Point, Box, Color, Other, Net, nn.Linear, models.MLP, int, np.ndarray],
+    "objects": lambda: [Point(1), Point(1, 2.0), (1, 0.0), Box(1), Box(1, ("a",)), Color.RED, Other.RED],
     "networks": lambda: [
         *(Net(), Net(1.0), Net().double(), frozen(), Net().eval(), nn.Sequential(Net()), Net),
         *(models.MLP(2, 1, depth=1, width=2, seed=s) for s in (0, 1)),

@@ -1,16 +1,14 @@
-"""Device choice, seeding, and torchvision beside this torch."""
+"""Device choice, and torchvision beside this torch."""
 
 import importlib
-import random
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
 import repalign
-from repalign.machine.devices import device, seed_everything
+from repalign.machine.devices import device
 from repalign.machine.vision import torchvision
 
 
@@ -32,21 +30,6 @@ def test_a_missing_gpu_says_what_to_do():
         device("cuda")
 
 
-def test_seeding_repeats_every_source_of_chance():
-    def draws():
-        generator = seed_everything(7)
-        return (
-            random.random(),
-            np.random.rand(),
-            torch.rand(1).item(),
-            torch.rand(1, generator=generator).item(),
-        )
-
-    assert draws() == draws()
-    with pytest.raises(ValueError, match="whole number"):
-        seed_everything(-1)
-
-
 def test_torchvision_works_beside_this_torch():
     vision = torchvision()
     assert torchvision() is vision
@@ -59,7 +42,7 @@ def test_torchvision_works_beside_this_torch():
 
 
 def test_another_failure_of_torchvision_is_not_hidden(tmp_path):
-    """Only the one known error is mended; a broken install must still say so."""
+    """Only the one known error is repaired; a broken install must still say so."""
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('something else')")
     code = "from repalign.machine.vision import torchvision; torchvision()"
     done = subprocess.run(

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from repalign import models, study, train
+from repalign import features, models, study, train
 from repalign.machine import onednn
 from repalign.runner import one
 from repalign.study import workers
@@ -93,6 +93,26 @@ def test_the_answer_is_remembered(machine, code):
     assert machine.tried == 1
 
 
+def test_a_child_that_was_stopped_says_nothing_for_good(machine):
+    machine.code = -signal.SIGKILL
+    assert onednn.environment() == LIMIT  # safe for now
+    machine.restart()
+    machine.code = 0
+    assert (onednn.environment(), machine.tried) == ({}, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_features_ask_first(monkeypatch, dtype):
+    def refuse():
+        raise RuntimeError("too late")
+
+    monkeypatch.setattr(onednn, "require", refuse)
+    net, x = models.MLP(3, 2, width=4), torch.ones(5, 3)
+    assert features.extract(net, x)
+    with pytest.raises(RuntimeError, match="too late"):
+        features.extract(net.to(dtype), x)
+
+
 @pytest.mark.parametrize("change", ["torch", "processor", "system"])
 def test_what_the_answer_depends_on_is_tried_again(machine, change, monkeypatch):
     machine.code = 1
@@ -143,11 +163,14 @@ def test_the_users_own_setting_wins(machine, value):
         ("raise RuntimeError('could not create a primitive')", 1),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
         ("import os, sys; sys.exit('ONEDNN_MAX_CPU_ISA' in os.environ)", 0),
+        ("import time; time.sleep(60)", -signal.SIGKILL),
     ],
 )
 def test_the_child_tells_by_its_exit_without_the_limit(monkeypatch, probe, code):
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setattr(onednn, "PROBE", probe)
+    if "sleep" in probe:
+        monkeypatch.setattr(onednn, "PATIENCE", 0.5)
     assert onednn._try() == code
 
 

@@ -1,8 +1,12 @@
 """A record is stale when code, settings or criteria have changed since, and for no other reason."""
 
+from pathlib import Path
+
 import pytest
 
-from command import repalign
+import repalign as repalign_package
+from command import ROOT, repalign
+from repalign._code.source import Sources
 from repalign.runner import pages, records, stale
 from repalign.runner.records import Kept, counts, in_words, summary
 
@@ -97,6 +101,30 @@ def test_what_makes_a_record_stale(root, old, new, changed):
     page.source.write_text(PAGE.replace(old, new))
     (page,) = pages.find(root)
     assert stale.reasons(page, record) == changed
+
+
+def edited(path, old, new):
+    """The package with one file changed."""
+    place = Path(repalign_package.__file__).parent
+    files = {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*.py")}
+    assert old in files[path].decode()
+    return Sources({**files, path: files[path].replace(old.encode(), new.encode())})
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "same"),
+    [
+        ("data/sets.py", "SETS: dict[str, Set] = {", 'SETS: dict[str, Set] = {\n    "new": None,', True),
+        ("alignment/spectra.py", "return", "return 1 *", False),
+    ],
+)
+def test_a_new_set_makes_no_record_stale(monkeypatch, path, old, new, same):
+    """Of any page of the book: what its data are is in the record."""
+    page = (ROOT / "notebooks/imani/02_alignment.py").read_text(encoding="utf-8")
+    before = stale.made_by(page, "desktop")
+    package = edited(path, old, new)
+    monkeypatch.setattr(stale, "on_disk", lambda: package)
+    assert (stale.made_by(page, "desktop") == before) is same
 
 
 def test_code_is_not_compared_across_versions_of_python(root):

@@ -396,7 +396,7 @@ PAGE = """
 
 
 def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
-    """An edit in the midst of a run: what was imported is not what is on disk."""
+    """An edit during a run: what was imported is not what is on disk."""
     package = tmp_path / "package" / "repalign"
     ignore = shutil.ignore_patterns("shipped", "__pycache__")
     shutil.copytree(Path(repalign.__file__).parent, package, ignore=ignore)
@@ -412,18 +412,18 @@ def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
 
     assert go().stdout.strip() == "33.33 {'read': 0, 'computed': 1}"
     assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
-    # Comments, docstrings and other functions are no change, before the run or in the midst of it.
+    # Comments, docstrings and other functions are no change, before the run or during it.
     other = source.replace('"""A float with', '"""A number with').replace("def shown", "# new\ndef shown")
     edited.write_text(other + "\n\ndef fresh():\n    return 1\n")
     assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
     again = go(f"echo '# more' >> {edited}")
     assert again.stdout.split("\n")[2] == "33.33 {'read': 2, 'computed': 0}"
     assert again.returncode == 0, again.stderr
-    # A change in the midst of a run: the old code goes on, and nothing is read or kept under a wrong name.
-    midst = go(f"sed -i 's/digits: int = 4/digits: int = 2/' {edited}")
-    assert midst.stdout.split("\n")[2] == "33.33 {'read': 1, 'computed': 1}"
-    assert "changed on disk since it was imported" in midst.stderr
-    assert "this worker has other code than the page" in midst.stderr
+    # A change during a run: the old code goes on, and nothing is read or kept under a wrong name.
+    meanwhile = go(f"sed -i 's/digits: int = 4/digits: int = 2/' {edited}")
+    assert meanwhile.stdout.split("\n")[2] == "33.33 {'read': 1, 'computed': 1}"
+    assert "changed on disk since it was imported" in meanwhile.stderr
+    assert "this worker has other code than the page" in meanwhile.stderr
     assert go().stdout.strip() == "33 {'read': 0, 'computed': 1}"
     edited.write_text(source)
     assert go().stdout.strip() == "33.33 {'read': 1, 'computed': 0}"
@@ -432,17 +432,17 @@ def test_the_key_names_the_code_that_runs_though_files_change(tmp_path):
 # Figures
 
 
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.parametrize("background", ["#ffffff", "#121212"])
-@pytest.mark.parametrize("colour", study.PALETTE)
-def test_colours_are_seen_on_light_and_dark(colour, background):
+@pytest.mark.parametrize("color", study.PALETTE)
+def test_colors_are_seen_on_light_and_dark(color, background):
     """WCAG asks for a contrast of 3 for graphical objects."""
-    high, low = sorted((luminance(colour), luminance(background)), reverse=True)
+    high, low = sorted((luminance(color), luminance(background)), reverse=True)
     assert (high + 0.05) / (low + 0.05) >= 3
 
 

@@ -230,7 +230,7 @@ study.claim(
     effects={"log₁₀(true / shuffled)": study.above(ratio, 1)},
     measured={f"share, {k}": held[k].mean() / n for k in ("true", "shuffled")},
     data=samples,
-    size=("n",),
+    size=("n", "runs"),
 )
 
 # %% [markdown]
@@ -362,7 +362,8 @@ effects = {
     f"left: {held}": study.above(here["left"], 0.9),
     f"right: {held}": study.below(here["right"], 0.1),
 }
-study.claim("imani.fig4", effects=effects, data=[], size=("circle_n",))
+about = dict(data=[], size=("circle_n", "runs"))
+study.claim("imani.fig4", effects=effects, **about)
 
 # %% [markdown]
 # **How many points?** The paper prints $\sigma_1 = 9.58$ and $\sigma_2 = 2.84$
@@ -378,14 +379,13 @@ effects = {
 }
 few = circles.query("points == 100")[[*paper]].mean()
 few = few.add_suffix(" of 100 points").to_dict()
-about = dict(measured=few, data=[], size=("circle_n",))
-study.claim("imani.fig4.sigma", effects=effects, **about)
+study.claim("imani.fig4.sigma", effects=effects, measured=few, **about)
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
 # - The paper shows one sample of 10,000 images; this page repeats it with
-#   other samples and other shuffles, for an interval.
+#   other shuffles, on samples that overlap, for an interval.
 # - The paper does not mention the constant feature; the authors' code has it.
 # - The spread of the angles in figure 4 is not given. We chose the one that
 #   gives the ratio of the printed singular values.

@@ -109,8 +109,8 @@ study.claims(
 # %% [markdown]
 # ## Settings
 #
-# The paper draws one sample and tests its propositions on no numbers: `runs`,
-# `steps` and `trials` of its column are ours.
+# The paper draws one sample and reports no numbers for its propositions:
+# `runs`, `steps` and `trials` of its column are ours.
 
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
@@ -153,10 +153,10 @@ study.show(fig, "imani.data10", "One image of each class.")
 #
 # A problem is a representation with three label vectors: $y_1 = u_{10}$, $y_2$
 # a mix of $u_5$ (90% of its power) and $u_{50}$ (10%), and random numbers.
-# Before scaling, a constant feature is appended to every representation, as
-# in the authors' demonstration code; rows then have length one. The 50 random
-# features get no constant one. Each problem is learned step by step, and by
-# the formula, which needs one decomposition for all steps.
+# Before scaling, a constant feature is appended to images and slices, as in
+# the authors' demonstration code, but not to 50 random features; rows then
+# have length one. Each problem is learned with $\eta = 0.5/\sigma_1^2$, step
+# by step, and by the formula: one decomposition for all steps.
 
 
 # %%
@@ -359,8 +359,8 @@ study.show(
 # %% [markdown]
 # The paper's singular values, about 115, 70 and 30 for the 5th, 10th and 50th
 # direction, are impossible for 1000 rows of length one, where $\sum_i
-# \sigma_i^2 = 1000$: its features were not scaled. For small $\eta$ the losses
-# cross after some number of $1/(\eta\sigma_{10}^2)$, set by *ratios* alone.
+# \sigma_i^2 = 1000$. For small $\eta$ the step at which the losses cross, in
+# units of $1/(\eta\sigma_{10}^2)$, depends on the *ratios* of the σ alone.
 
 # %% tags=["hide-input"]
 power = torch.tensor([[0, 0.9], [1, 0], [0, 0.1]]).double()

@@ -58,10 +58,10 @@ study.begin("imani/07_peaks")
 # ## A toy whose answer is known
 #
 # Two features $\pm 1$ that do not mix, four points. In rows of length one each
-# has $\sigma = \sqrt 2$, and a label equal to either has all its power, 4,
-# there. Make the first feature three times larger: now $\sigma_1 =
-# \sqrt{3.6}$ and $\sigma_2 = \sqrt{0.4}$. At $\tau = 1$ the first label keeps
-# its 4, the second drops to 0.
+# has $\sigma = \sqrt 2$, and a label equal to either lies there with all its
+# $\|y\|^2 = 4$. Make the first feature three times larger: now $\sigma_1 =
+# \sqrt{3.6}$, $\sigma_2 = \sqrt{0.4}$. The alignment at $\tau = 1$, what lies
+# along $\sigma \ge 1$, stays 4 for the first label and is 0 for the second.
 
 # %%
 toy = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
@@ -179,8 +179,8 @@ study.show(fig, "imani.peaks", seen)
 # Before scaling, a constant feature is appended to every representation, as in
 # the authors' demonstration code; rows then have length one. Fully connected
 # networks start from PyTorch's initialization, as there. Linear models learn a
-# target task by gradient descent (proposition 1 gives all steps at once), with
-# the best of three step sizes, which the paper does not name.
+# target task by gradient descent (proposition 1 gives all steps at once); of
+# three step sizes, not the paper's, the lowest last training loss decides.
 
 
 # %%
@@ -384,17 +384,17 @@ study.claim("imani.fig12", effects=effects, measured=measured, data=points)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - The paper compares curves by eye; here we compare areas and mean errors.
-# - In the authors' demonstration code hidden layers have no biases; ours have.
+# - The paper compares curves by eye; here we compare areas and mean errors. In
+#   the authors' demonstration code hidden layers have no biases; ours have.
 # - `imani.fig11.weights` compares norms in the runs in which all three
 #   representations remove half of the loss. How many do is an effect of its
-#   own: a run without such a norm speaks neither for the paper nor against it.
+#   own; with fewer than two such runs there is nothing to compare.
 #
 # ## Try it
 #
 # 1. Set `change = {"epochs": 10}`. Do later layers specialize already?
 # 2. Set `change = {"target_n": 1000}`. Does negative transfer survive?
-# 3. Under "Data", give the related task only two of the source's variables.
+# 3. Give the related task only two of the source's variables.
 
 # %% tags=["hide-input"]
 study.stamp()

@@ -148,9 +148,9 @@ s
 # dictionary. The paper gives neither `image`, `n_test`, `steps` nor the step
 # sizes `etas`: its column has the networks' own size, and `etas` of section 3.
 # ## Data
-# Each run has a random pair of classes of its own, as many images of each.
-# The networks are those trained on ImageNet, and the same at their own
-# initialization; in `smoke`, one with random weights in both cases.
+# Each run has a random pair of classes, as many images of each; two pairs may
+# share a class. The networks are those trained on ImageNet, the same in every
+# run, and the same at their own initialization; in `smoke`, a random one.
 
 # %%
 tasks, seeds = {}, study.seeds(s.runs)
@@ -191,8 +191,7 @@ study.table(listed, "The paper's networks, and what was taken for them.")
 # a bag of words; RBF of bandwidth 1, every training image a center. Before
 # scaling, a constant feature is appended to every representation, as in the
 # authors' demonstration code; rows then have length one. Linear models start
-# from zero and take the step size of the lowest final training loss, as in the
-# paper.
+# from zero and take the step size of the lowest final training loss.
 
 # %%
 DESCENTS = dict(squared=linear.squared_descent)
@@ -362,18 +361,20 @@ card("imani.fig19", effects, swaps, *tasks, **bare)
 # %% tags=["hide-input"]
 rows = beside[beside["data"] == "cifar10"]
 text = f"Figure 20: the last three panels of figure 13 on CIFAR-10. {seen}."
+again = {"runs": "those of figure 13"} if shown == "cifar10" else {}
+text += " The same runs as in figure 13." * len(again)
 study.show(draw(rows, SIDE, 3), "imani.fig20", text, table=rows)
 
 # %% tags=["hide-input"]
 ends = once.loc["cifar10"]
 effects = study.ordered(ends.loc[["area"]], "transfer", HANDMADE)
 effects |= study.ordered(ends.loc[ENDS], HANDMADE, "transfer")
-card("imani.fig20", effects, other_cnn, "cifar10")
+card("imani.fig20", effects, other_cnn, "cifar10", **again)
 
 # %% [markdown]
 # ## What differs from the paper, and why
 # - Networks and data: see the note above and the stand-ins on the cards.
-# - Images are enlarged to `image` pixels, not to 224: two cores have to do it.
+# - Outside `paper`, images are enlarged to fewer pixels than 224.
 # - HOG and SIFT see the images at their 32 pixels. "64 pixels per cell, and 4
 #   cells per block" is read as cells of 8 × 8 pixels and blocks of 2 × 2.
 
@@ -386,10 +387,9 @@ study.table(means, f"What helps to read the cards: {shown}, mean over runs.")
 # %% [markdown]
 # The constant feature outweighs rows much shorter than one: their area is then
 # small whatever their directions; the next column is without it. Besides
-# alignment two things decide the last training loss: what no linear model can
-# fit (the loss in closed form, where features are fewer than images), and the
-# longest step that descent survives, $2n/\sigma_1^2$: choosing it by training
-# loss favors features without a strong first direction.
+# alignment two things decide the last loss: what no linear model can fit (the
+# loss in closed form, where features are fewer than images), and the longest
+# step that descent survives, $2n/\sigma_1^2$.
 #
 # ## Try it
 # 1. Set `change = {"image": 32}`. How much of the trained network's alignment

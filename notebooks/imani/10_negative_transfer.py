@@ -196,7 +196,7 @@ def domain(name, sets, sizes, n_test, seed, device):
         x, new_x = own.x / 255, new.x / 255
     else:
         own = data.disjoint(sets[0], *sizes, seed=seed)[i]
-        (new,) = data.disjoint(sets[1], n_test[i], seed=seed)
+        new = data.disjoint(sets[1], *n_test, seed=seed)[i]
         x, new_x = (
             data.camera(one.x / 255, name.lower(), seed=10 * seed + k)
             for k, one in ((i, own), (i + 5, new))

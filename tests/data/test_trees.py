@@ -121,7 +121,7 @@ def images_of(d):
 
 
 def own_images(place, **counts):
-    """Images of different colours, so many of each class."""
+    """Images of different colors, so many of each class."""
     for c, (name, count) in enumerate(counts.items()):
         for i in range(count):
             picture(place / name / f"{i}.png", (i, 10 * c, 50), (8, 8))

@@ -120,7 +120,7 @@ def test_the_seed_decides_and_nothing_else(name, options):
     torch.manual_seed(11)
     before = torch.get_rng_state()
     first = models.build(name, **options, seed=1).state_dict()
-    assert torch.equal(torch.get_rng_state(), before)  # the global state of chance is untouched
+    assert torch.equal(torch.get_rng_state(), before)  # the global state of randomness is untouched
     torch.manual_seed(12)
     again, other = (models.build(name, **options, seed=s).state_dict() for s in (1, 2))
     assert all(torch.equal(first[key], again[key]) for key in first)
@@ -401,7 +401,7 @@ def test_every_name_lists_layers_that_exist(name):
         net.get_submodule(layer)
 
 
-# Every name with small options, and how to ask for grey images where that is possible.
+# Every name with small options, and how to ask for gray images where that is possible.
 SMALL = {
     "mlp": (dict(inputs=3072, outputs=10, width=8), dict(inputs=1024)),
     "rbf": (dict(inputs=3072, outputs=10, units=8), dict(inputs=1024)),
@@ -426,8 +426,8 @@ LARGE = ("resnet50", "resnet101", "imagenet_vgg16", "imagenet_vgg19", "vit_b_16"
 
 @pytest.mark.parametrize("name", models.NAMES)
 def test_every_network_runs_in_float32_and_reaches_what_it_probes(name):
-    options, grey = SMALL[name]
-    for channels, more in ((3, {}), (1, grey)):
+    options, gray = SMALL[name]
+    for channels, more in ((3, {}), (1, gray)):
         if more is None:
             continue
         # The large ones are not worth seconds of drawing weights: shapes are checked all the same.

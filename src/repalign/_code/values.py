@@ -49,7 +49,7 @@ def fingerprint(value: Any, what: str = "this value") -> str:
 
 
 def code_behind(value: Any) -> frozenset[str]:
-    """The definitions of the package that ``value`` stands on, as roots for ``package_digest``."""
+    """The definitions of the package that ``value`` depends on, as roots for ``package_digest``."""
     work = _Hash()
     work.add(value, "this value")
     return frozenset(work.roots)

@@ -47,7 +47,7 @@ def reduce_blocks(blocks: Iterable[Any]) -> Reduced:
             like, trailing, numpy = phi, y.shape[1:], array
         if phi.shape[1] != like.shape[1] or y.shape[1:] != trailing:
             raise ValueError(
-                f"all blocks should be as wide as the first, with rows of {like.shape[1]} and "
+                f"all blocks should have the same number of features as the first, {like.shape[1]} and "
                 f"{tuple(trailing)}, but one has {phi.shape[1]} and {tuple(y.shape[1:])}."
             )
         n += len(phi)

@@ -33,7 +33,7 @@ def generate() -> tuple[Array, Array]:
     z, who = heights.ravel(), np.repeat(np.arange(PATIENTS), SLICES)
     x, y = polar_grid()
     features = np.empty((len(z), SECTORS * (BONE_RINGS + AIR_RINGS)), np.float32)
-    # Neighbouring heights together: a block then meets few of the organs, and the others cost nothing.
+    # Neighboring heights together: a block then meets few of the organs, and the others cost nothing.
     for block in np.array_split(np.argsort(z, kind="stable"), 192):
         bone, air, body = tissues(z[block], {k: v[who[block]] for k, v in build.items()}, x, y)
         features[block] = histogram(bone, air, body)

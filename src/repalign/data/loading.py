@@ -47,10 +47,11 @@ class Dataset:
     @property
     def fingerprint(self) -> str:
         """A hash of samples, labels, dtypes and names: equal for equal ones, whichever their source."""
-        # torch counts changes in place, but for tensors that cannot be trained on.
-        state = [0 if part.is_inference() else part._version for part in (self.x, self.y)]
+        # torch counts changes in place, but not those of inference tensors: they are looked at every time.
+        counted = not (self.x.is_inference() or self.y.is_inference())
+        state = [self.x._version, self.y._version] if counted else None
         kept = self.__dict__.get("_fingerprint")
-        if kept is None or kept[0] != state:
+        if kept is None or state is None or kept[0] != state:
             mark = fingerprint((self.x, self.y, self.classes, self.name, self.split))[:16]
             kept = self.__dict__["_fingerprint"] = state, mark
         return kept[1]

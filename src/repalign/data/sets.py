@@ -32,7 +32,7 @@ _DIGITS = {"train": 60_000, "test": 10_000}
 
 SETS: dict[str, Set] = {
     "mnist": Set(
-        title="MNIST: handwritten digits, 28×28 grey",
+        title="MNIST: handwritten digits, 28×28 gray",
         license="CC BY-SA 3.0",
         page="http://yann.lecun.com/exdb/mnist/",
         splits=_DIGITS,
@@ -66,7 +66,7 @@ SETS: dict[str, Set] = {
         shipped=True,
     ),
     "fashion_mnist": Set(
-        title="Fashion-MNIST: articles of clothing, 28×28 grey",
+        title="Fashion-MNIST: articles of clothing, 28×28 gray",
         license="MIT (Zalando SE)",
         page="https://github.com/zalandoresearch/fashion-mnist",
         splits=_DIGITS,
@@ -92,7 +92,7 @@ SETS: dict[str, Set] = {
         shipped=True,
     ),
     "kmnist": Set(
-        title="Kuzushiji-MNIST: cursive Japanese characters, 28×28 grey",
+        title="Kuzushiji-MNIST: cursive Japanese characters, 28×28 gray",
         license="CC BY-SA 4.0 (ROIS-DS Center for Open Data in the Humanities)",
         page="http://codh.rois.ac.jp/kmnist/",
         splits=_DIGITS,
@@ -107,7 +107,7 @@ SETS: dict[str, Set] = {
         ),
     ),
     "cifar10": Set(
-        title="CIFAR-10: photographs of ten kinds of things, 32×32 colour",
+        title="CIFAR-10: photographs of ten kinds of things, 32×32 color",
         license="none stated; free for research, cite Krizhevsky (2009)",
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         splits={"train": 50_000, "test": 10_000},
@@ -139,7 +139,7 @@ SETS: dict[str, Set] = {
         shipped=True,
     ),
     "cifar100": Set(
-        title="CIFAR-100: photographs of a hundred kinds of things, 32×32 colour",
+        title="CIFAR-100: photographs of a hundred kinds of things, 32×32 color",
         license="none stated; free for research, cite Krizhevsky (2009)",
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         splits={"train": 50_000, "test": 10_000},
@@ -155,7 +155,7 @@ SETS: dict[str, Set] = {
         ),
     ),
     "tiny_imagenet": Set(
-        title="Tiny ImageNet: 200 classes of ImageNet, 64×64 colour",
+        title="Tiny ImageNet: 200 classes of ImageNet, 64×64 color",
         license="none stated; ImageNet's terms: research and teaching only",
         page="http://cs231n.stanford.edu/",
         splits={"train": 100_000, "val": 10_000},
@@ -243,7 +243,7 @@ SETS: dict[str, Set] = {
         ),
     ),
     "quickdraw": Set(
-        title="QuickDraw: 345 kinds of doodles, 100 of each, 28×28 grey",
+        title="QuickDraw: 345 kinds of doodles, 100 of each, 28×28 gray",
         license="CC BY 4.0 (Google); the package MIT",
         page="https://github.com/googlecreativelab/quickdraw-dataset",
         splits={"train": 34_500},

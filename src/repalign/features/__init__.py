@@ -8,6 +8,7 @@
 {'act1': (20, 8), 'act2': (20, 5)}
 """
 
+from repalign.features.by_name import DESIGNED, designed, last_hidden
 from repalign.features.handmade import (
     dictionary,
     hog,
@@ -17,7 +18,6 @@ from repalign.features.handmade import (
     sift_vocabulary,
 )
 from repalign.features.hooks import activation_rates, extract
-from repalign.features.images import DESIGNED, designed, last_hidden
 from repalign.features.learned import KINDS, learn
 from repalign.features.survey import Layer, Layers, layers
 

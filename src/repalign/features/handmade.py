@@ -40,7 +40,7 @@ def rbf(
     b = a if centers is None else check(centers, "centers", "m *d").flatten(1).to(a)
     if a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"x and centers should be alike, but have {a.shape[1]} and {b.shape[1]} numbers each."
+            f"x and centers should have the same number of features, but have {a.shape[1]} and {b.shape[1]}."
         )
     if unit:
         a, b = nn.functional.normalize(a), nn.functional.normalize(b)
@@ -147,7 +147,8 @@ def dictionary(
     rows, directions = _matrix(x), _matrix(learned)
     if rows.shape[1] != directions.shape[1]:
         raise ValueError(
-            f"x and its dictionary should match, but have {rows.shape[1]} and {directions.shape[1]} columns."
+            f"x and its dictionary should have the same number of features, but have {rows.shape[1]} and "
+            f"{directions.shape[1]}."
         )
     with _nearly_converged():
         codes = decomposition.sparse_encode(

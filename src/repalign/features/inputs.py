@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from repalign.machine import onednn
+
 
 class Batch(NamedTuple):
     """The arguments of one call of a model, and how many samples they hold."""
@@ -32,6 +34,8 @@ class Batch(NamedTuple):
         ``start`` is the place of the first row in all of x, for messages.
         """
         like = next((t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()), None)
+        if like is not None and like.device.type == "cpu" and like.dtype in (torch.bfloat16, torch.float16):
+            onednn.require()
 
         def ready(leaf: Any) -> Any:
             if isinstance(leaf, np.ndarray):

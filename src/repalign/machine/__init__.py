@@ -1,1 +1,1 @@
-"""What differs from machine to machine: devices, seeds, memory, and libraries that need help on some."""
+"""What differs from machine to machine: devices, memory, and libraries that need help on some."""

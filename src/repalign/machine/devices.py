@@ -1,10 +1,7 @@
-"""Which device to compute on, and how randomness is seeded."""
+"""Which device to compute on."""
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import torch
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -34,16 +31,3 @@ def device(name: str = "auto") -> torch.device:
 
 def _has_mps() -> bool:
     return bool(torch.backends.mps.is_available())
-
-
-def seed_everything(seed: int) -> torch.Generator:
-    """Seed Python, numpy and torch (all devices); also return a CPU generator with that seed.
-
-    Code of this package takes generators or seeds as arguments; this is for libraries that do not.
-    """
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"a seed should be a whole number from 0 to 2**32 - 1, but is {seed}.")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    return torch.Generator().manual_seed(seed)

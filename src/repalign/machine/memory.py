@@ -18,6 +18,7 @@ import sys
 GIB = 2**30
 # By mallopt's name: its number there, and the value. The environment has them as MALLOC_<name>_.
 OPTIONS = {"TRIM_THRESHOLD": (-1, GIB), "TOP_PAD": (-2, GIB // 16), "MMAP_THRESHOLD": (-3, GIB)}
+MMAP_MAX = -4  # blocks that may be mapped: none, where an older glibc refuses so large a threshold
 
 
 def environment() -> dict[str, str]:
@@ -37,6 +38,6 @@ def keep() -> bool:
     if not hasattr(libc, "gnu_get_libc_version"):
         return False
     for name, (number, value) in OPTIONS.items():
-        if f"MALLOC_{name}_" not in os.environ:
-            libc.mallopt(number, value)
+        if f"MALLOC_{name}_" not in os.environ and not libc.mallopt(number, value):
+            libc.mallopt(MMAP_MAX, 0)
     return True

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -34,6 +35,10 @@ with torch.no_grad():
         torch.ones(64, 64, dtype=dtype) @ torch.ones(64, 64, dtype=dtype)
 """
 
+PATIENCE = 120  # seconds
+# Ended from outside, for want of time or memory: that says nothing about the processor, so it is not kept.
+STOPPED = (-signal.SIGKILL, -signal.SIGTERM)
+
 
 def prepare() -> None:
     """Set the limit for this process and those it starts, where it is needed; before torch computes."""
@@ -52,11 +57,11 @@ def environment() -> dict[str, str]:
 
 
 def require() -> None:
-    """Before bfloat16 on the CPU: the limit, or an error when it is needed and comes too late."""
+    """Before half precision on the CPU: the limit, or an error when it is needed and comes too late."""
     prepare()
     if os.environ.get(VARIABLE) == LIMIT and advertised(_processor()) and _beyond_limit():
         raise RuntimeError(
-            f"bfloat16 works on this processor only with {VARIABLE}={LIMIT}, set before torch computes for "
+            f"half precision works here only with {VARIABLE}={LIMIT}, set before torch computes for "
             "the first time, and it has computed already. Set it in the environment, or call "
             "repalign.machine.onednn.prepare() first of all; then start again."
         )
@@ -95,16 +100,22 @@ def _works(processor: str, torch_version: str, directory: Path) -> bool:
         answer = json.loads(place.read_text(encoding="utf-8"))
         if isinstance(answer, bool):
             return answer
-    works = _try() == 0
-    with suppress(OSError):  # asked again next time
-        write_json(place, works)
-    return works
+    code = _try()
+    if code not in STOPPED:
+        with suppress(OSError):  # asked again next time
+            write_json(place, code == 0)
+    return code == 0
 
 
 def _try() -> int:
     """The exit code of a child that computes without the limit."""
     free = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    done = subprocess.run([sys.executable, "-c", PROBE], env=free, capture_output=True, check=False)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE], env=free, capture_output=True, check=False, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL  # what becomes of it
     return done.returncode
 
 

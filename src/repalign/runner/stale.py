@@ -20,9 +20,13 @@ from repalign.study import effects
 from repalign.study.settings import PROFILES
 
 # What brings a number to the reader, or the data to the page, without a part in its value: the record has the
-# data's own fingerprints. The answers of effects are in study, and count.
+# data's own fingerprints, so the table of sets may grow. The answers of effects are in study, and count.
 _BESIDE = tuple(
-    f"repalign.{name}" for name in ("study", "plots", "runner", "machine", "data.acquire", "_files", "_code")
+    f"repalign.{name}"
+    for name in (
+        *("study", "plots", "runner", "machine", "_files", "_code"),
+        *("data.acquire", "data.sets", "data.row"),
+    )
 )
 
 

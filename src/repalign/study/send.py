@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from repalign._code import code_behind, imported_digest
-from repalign._files import atomic
+from repalign._files import atomic, digest
 from repalign.study import run
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def data_by_file(place: Path) -> Iterator[None]:
         return
 
     def send(dataset: Dataset) -> tuple[Callable[[str], Dataset], tuple[str]]:
-        path = Path(folder) / f"{dataset.fingerprint}.pt"
+        # Equal samples may differ in where they came from and where they are.
+        about = digest(dataset.source, str(dataset.x.device), str(dataset.y.device))
+        path = Path(folder) / f"{dataset.fingerprint}-{about}.pt"
         with once:  # each worker is sent its cells by a thread of its own
             if not path.exists():
                 _keep(dataset, path)

@@ -1,4 +1,4 @@
-"""One look for all figures: readable on light and dark, safe for colour-blind readers, SVG."""
+"""One look for all figures: readable on light and dark, safe for color-blind readers, SVG."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-# Hues of Okabe and Ito, shifted in lightness until each has a contrast of 3 on white and on dark grey.
+# Hues of Okabe and Ito, shifted in lightness until each has a contrast of 3 on white and on dark gray.
 PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
 
-# Lines and letters are drawn in this colour, which becomes the colour of the text around the figure.
+# Lines and letters are drawn in this color, which becomes the color of the text around the figure.
 _INK = "#010203"
 
 
@@ -74,7 +74,7 @@ def show(figure: Figure, id: str, caption: str, *, table: pd.DataFrame | None = 
 
     ``table`` is what was drawn, a row for each value: readers can download it as ``figures/<id>.csv``.
 
-    ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colours, so one file serves
+    ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colors, so one file serves
     light and dark. The caption says what to see; it is also what a screen reader hears.
     """
     svg = drawn(figure, id, caption)
@@ -98,7 +98,7 @@ def caption_of(svg: str) -> str:
 
 
 def drawn(figure: Figure, id: str, caption: str) -> str:
-    """The figure as SVG without prolog and metadata, with ink that follows the text colour; closes it."""
+    """The figure as SVG without prolog and metadata, with ink that follows the text color; closes it."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 

@@ -9,8 +9,8 @@
 (3.0, 'epochs')
 """
 
+from repalign.train.from_files import fit_images, image_accuracy, image_view
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
-from repalign.train.images import fit_images, image_accuracy, image_view
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip

@@ -1,6 +1,6 @@
 """The subsets shipped inside the package, and how they were made (:func:`make`).
 
-Photographs are stored as differences, each pixel from its neighbours and red and blue from green:
+Photographs are stored as differences, each pixel from its neighbors and red and blue from green:
 zip then needs a third fewer bytes, and two cumulative sums bring every byte back.
 """
 
@@ -43,7 +43,7 @@ def _read(name: str, split: str) -> Entry:
 
 
 def differences(x: Array) -> Array:
-    """uint8 colour images (n, 3, h, w) as differences modulo 256; :func:`restore` undoes it."""
+    """uint8 color images (n, 3, h, w) as differences modulo 256; :func:`restore` undoes it."""
     d = x.copy()
     d[:, 0::2] -= d[:, 1:2]
     for axis in (2, 3):
