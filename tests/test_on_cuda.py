@@ -1,5 +1,7 @@
 """The package on a GPU, by the double of one: same numbers as on the CPU, results where the inputs are."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor
@@ -269,6 +271,39 @@ def test_fit_many(optimizer):
         return [list(net.parameters()) for net in nets], [h.loss for h in histories]
 
     same(run)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(epochs=0), "epochs should be above 0, but is 0"),
+        (dict(batch_size=0), "batch_size should be above 0, but is 0"),
+        (dict(batch_size=-4), "batch_size should be above 0, but is -4"),
+        (dict(lr=-0.1), "lr should be above 0, but is -0.1"),
+        (dict(lr=float("nan")), "lr should be above 0, but is nan"),
+        (dict(frozen=True), "parameters that require gradients, but has none to train"),
+        (dict(rows=0), "one row per sample each, but have 0 and 0 rows"),
+    ],
+)
+def test_fit_and_fit_many_refuse_the_same_in_the_same_words(wrong, message, there):
+    options = dict(epochs=1, batch_size=4, lr=0.1) | wrong
+    rows, frozen = options.pop("rows", 12), options.pop("frozen", False)
+    with fake_cuda.installed() if there else nullcontext():
+        nets = [mlp(lambda net: net.to("cuda") if there else net).requires_grad_(not frozen) for _ in "ab"]
+        with pytest.raises(ValueError, match=message):
+            train.fit(nets[0], PHI[:rows], LABELS[:rows], **options)
+        with pytest.raises(ValueError, match=message):
+            train.fit_many(nets, PHI[:rows], LABELS[:rows], seeds=range(2), **options)
+
+
+def test_fit_many_looks_at_the_rate_of_every_model():
+    nets = [mlp(lambda net: net) for _ in range(3)]
+    for rates in ([0.1, 0.2, 0.0], [0.1, float("nan"), 0.2]):
+        with pytest.raises(ValueError, match="lr should be above 0"):
+            train.fit_many(nets, PHI, LABELS, epochs=1, seeds=range(3), lr=rates)
+    with pytest.raises(ValueError, match="have shape"):
+        train.fit_many(nets, PHI, LABELS[:5], epochs=1, seeds=range(3))
 
 
 def test_extract_from_both_sides():

@@ -16,6 +16,7 @@ from torch.func import functional_call, vmap
 
 from repalign.train.context import device_of, in_training, mixed, training
 from repalign.train.history import History, check_finite
+from repalign.train.loop import _checked
 from repalign.train.recipes import LOSSES, SCHEDULES, Loss, Schedule, SeesModel, named
 from repalign.train.stack import Stack
 from repalign.train.targets import check_labels, right_rule
@@ -56,8 +57,12 @@ def fit_many(
     """
     m, n = len(models), len(x)
     _check_models(models, seeds, optimizer)
+    rates, decays = _per_model(lr, m), _per_model(weight_decay, m)
+    rate = next((rate for rate in rates if not rate > 0), rates[0])
+    # As fit does; whether y has a label for each row is a question of its own here.
+    x, _ = _checked(models[0], x, x, epochs=epochs, batch_size=batch_size, lr=rate)
     device = device_of(models[0])
-    x, labels_of = x.to(device), _labels(y.to(device), m, n)
+    labels_of = _labels(y.to(device), m, n)
     loss_of, factor = named(LOSSES, loss, "loss"), named(SCHEDULES, schedule, "schedule")
     if isinstance(loss_of, SeesModel):
         raise ValueError("a loss that sees the model needs one model at a time: use fit for each.")
@@ -72,7 +77,6 @@ def fit_many(
         for i in range(m)
     ]
     histories = [History(batches=batches) for _ in range(m)]
-    rates, decays = _per_model(lr, m), _per_model(weight_decay, m)
     stack = Stack(models, optimizer, rates, decays, momentum)
     with training(models[0]), torch.no_grad():
         output = models[0](x[:batch_size])
