@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from functools import partial
 from typing import NamedTuple
@@ -252,6 +253,62 @@ def test_all_kinds_of_measurements_survive(tmp_path):
         fit(mlp(), x, y, epochs=1, measure=lambda m, e: {1, 2}, checkpoint=tmp_path / "other.pt")
 
 
+class Triple(tuple):
+    __slots__ = ()
+
+
+class Around:
+    class Inner(NamedTuple):
+        low: object
+
+
+def test_a_name_in_a_checkpoint_is_not_an_order_to_import_or_call(tmp_path):
+    """A file may name any class: only NamedTuples with the same fields, of modules that are there."""
+    x, y = batch()
+    path = tmp_path / "state.pt"
+    options = dict(epochs=1, measure=lambda m, e: Pair(e, e), checkpoint=path)
+    fit(mlp(), x, y, **options)
+    state, made = torch.load(path, weights_only=True), tmp_path / "made"
+    for module, name, message in (
+        ("antigravity", "Pair", "no NamedTuple Pair in antigravity"),
+        (__name__, "Triple", "other fields"),
+        ("os", "mkdir", "no NamedTuple mkdir in os"),
+        (__name__, "os.mkdir", "no NamedTuple os.mkdir"),
+        ("repalign.__main__", "main", "no NamedTuple main in"),
+        ("repalign.nowhere", "Pair", "no module repalign.nowhere"),
+    ):
+        measured = ("dict", [(0, ("named", (module, name, ["low", "high"], [str(made), 0o755])))])
+        torch.save({**state, "history": ("dict", [("measured", measured)])}, path)
+        model = mlp(seed=9)
+        before = weights(model)
+        with pytest.raises(ValueError, match=message):
+            fit(model, x, y, **options)
+        assert torch.equal(weights(model), before)
+    assert "antigravity" not in sys.modules
+    assert not made.exists()
+
+
+def test_tuples_that_a_checkpoint_could_not_find_again_are_refused(tmp_path):
+    x, y = batch()
+
+    class Local(NamedTuple):
+        low: object
+
+    for value, message in (
+        (Local(1), "Local cannot be found again by its name"),
+        (Triple((1,)), "not Triple"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            fit(mlp(), x, y, epochs=1, measure=lambda m, e, v=value: v, checkpoint=tmp_path / "no.pt")
+    assert not (tmp_path / "no.pt").exists()
+    for value in (Around.Inner(1), torch.eye(2).shape, torch.eye(2).max(0)):
+        options = dict(epochs=1, measure=lambda m, e, v=value: v, checkpoint=tmp_path / f"{type(value)}.pt")
+        fit(mlp(), x, y, **options)
+        found = fit(mlp(), x, y, **options).measured[1]
+        assert type(found) is type(value)
+        assert str(found) == str(value)
+
+
 def decay(share, epoch, by):
     return by**epoch
 
@@ -288,6 +345,74 @@ def test_a_checkpoint_knows_frozen_parts(tmp_path):
     for model in (frozen, quiet):
         with pytest.raises(ValueError, match="belongs to another"):
             fit(model, x, y, epochs=1, checkpoint=tmp_path / "state.pt")
+
+
+class Net(nn.Module):
+    """A network that computes with more than parameters and parts."""
+
+    def __init__(self, act=torch.tanh, scale=1.0, shift=0.0, hook=None, other=None):
+        super().__init__()
+        self.inner = mlp(seed=int(torch.randint(1000, ())))  # other weights each time
+        self.act, self.scale, self.other = act, scale, other
+        self.register_buffer("shift", torch.full((5,), shift), persistent=False)
+        self.register_buffer("mean", torch.rand(5))
+        self.again = [self.inner[0], self.inner[0].weight, self.mean]
+        self.inner[1].register_forward_hook(self.watch)
+        self.inner[1].register_forward_hook(lambda part, x, out: self.watch(part, x, out))
+        if hook is not None:
+            self.inner[0].register_forward_hook(hook)
+
+    def watch(self, part, x, out):
+        return None
+
+    def forward(self, x):
+        return self.inner(self.act(x * self.scale + self.shift))
+
+
+def doubled(part, x, out):
+    return 2 * out
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (dict(act=torch.tanh), dict(act=torch.relu)),
+        (dict(act=lambda x: x + 1), dict(act=lambda x: x + 2)),
+        (dict(scale=1.0), dict(scale=2.0)),
+        (dict(shift=0.0), dict(shift=1.0)),
+        (dict(hook=None), dict(hook=doubled)),
+        (dict(hook=doubled), dict(hook=lambda part, x, out: 3 * out)),
+        (dict(other=threading.Lock()), dict(other=None)),
+    ],
+)
+def test_a_checkpoint_knows_what_a_network_computes_with(tmp_path, one, other):
+    """And not the state that it is about to get from the file, also where a part or hook refers to it."""
+    x, y = batch()
+    options = dict(epochs=2, checkpoint=tmp_path / "state.pt")
+    first, second = Net(**one), Net(**one)
+    assert not torch.equal(weights(first), weights(second))
+    fit(first, x, y, **options)
+    fit(second, x, y, **options)
+    fit(first, x, y, **options)  # in the same process, after the run has changed it
+    assert torch.equal(weights(first), weights(second))
+    assert torch.equal(first.mean, second.mean)
+    assert not any("fingerprint" in vars(part) for part in [*second.modules(), *second.parameters()])
+    with pytest.raises(ValueError, match="belongs to another"):
+        fit(Net(**other), x, y, **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize(
+    "wrap", [nn.utils.weight_norm, nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm]
+)
+def test_weights_that_torch_makes_of_others_are_not_of_the_network(tmp_path, wrap):
+    x, y = batch()
+    nets = [mlp(seed=seed) for seed in (0, 1)]
+    for net in nets:
+        wrap(net[0])
+        fit(net, x, y, epochs=2, checkpoint=tmp_path / "state.pt")
+    fit(nets[0], x, y, epochs=2, checkpoint=tmp_path / "state.pt")
+    assert torch.equal(weights(nets[0]), weights(nets[1]))
 
 
 def test_killed_between_checkpoints_resumes_to_the_same_weights(tmp_path):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from repalign import _named as named
 from repalign._files import atomic
 
 FORMAT = 2  # of the files: part of every key
@@ -53,7 +53,7 @@ def _pack(value: Any, arrays: list[np.ndarray]) -> Any:
     if kind is dict:
         return {"dict": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
     if isinstance(value, tuple):
-        return {"named": [*_name(value), [_pack(v, arrays) for v in value]]}
+        return {"named": [*named.name_of(value), [_pack(v, arrays) for v in value]]}
     if kind is complex:
         return {"complex": [value.real, value.imag]}
     if kind is bytes:
@@ -86,7 +86,7 @@ def _unpack(tree: Any, arrays: Any) -> Any:
         return {_unpack(k, arrays): _unpack(v, arrays) for k, v in value}
     if kind == "named":
         module, name, fields, items = value
-        return _make(module, name, fields, [_unpack(v, arrays) for v in items])
+        return named.make(module, name, fields, [_unpack(v, arrays) for v in items])
     if kind == "complex":
         return complex(*value)
     if kind == "tensor":
@@ -98,34 +98,3 @@ def _unpack(tree: Any, arrays: Any) -> Any:
         return tensor if tensor.dtype == dtype else tensor.view(dtype)
     array = arrays[f"a{value}"]
     return array.tobytes() if kind == "bytes" else array[()] if kind == "scalar" else array
-
-
-def _name(value: tuple[Any, ...]) -> tuple[str, str, list[str]]:
-    """Module, name and fields of a NamedTuple's class, or of torch's named results."""
-    cls = type(value)
-    if cls.__module__ in ("torch", "torch.return_types"):
-        return cls.__module__, cls.__name__, []
-    if not hasattr(cls, "_fields"):
-        raise TypeError(f"a stored result holds tuples and NamedTuples, not {cls.__name__}: return a tuple.")
-    # A notebook's classes travel to a worker by value: there __main__ is another module.
-    found = getattr(sys.modules.get(cls.__module__), cls.__qualname__, None)
-    if found is not cls and (cls.__module__ != "__main__" or "." in cls.__qualname__):
-        raise TypeError(
-            f"the NamedTuple {cls.__qualname__} cannot be found again by its name in {cls.__module__}: "
-            "define it at the top of a page or module, or return a tuple."
-        )
-    return cls.__module__, cls.__qualname__, list(cls._fields)
-
-
-def _make(module: str, name: str, fields: list[str], items: list[Any]) -> Any:
-    """The named tuple again. Only modules that are loaded, or the package's own, are asked for its class."""
-    if module.startswith("repalign."):
-        import_module(module)
-    cls = getattr(sys.modules.get(module), name, None)
-    if not isinstance(cls, type) or not issubclass(cls, tuple):
-        raise ValueError(f"there is no NamedTuple {name} in {module} now")
-    if module in ("torch", "torch.return_types"):
-        return cls(items)
-    if list(getattr(cls, "_fields", [])) != fields:
-        raise ValueError(f"the NamedTuple {name} has other fields now")
-    return cls._make(items)  # type: ignore[attr-defined]

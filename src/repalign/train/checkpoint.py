@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,88 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from repalign import _named as named
 from repalign._code import fingerprint
 from repalign._files import atomic
 from repalign.train.context import in_training
 from repalign.train.history import History
 
+# What torch keeps in every module; of it only the hooks that take part in a step count.
+_BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl"}
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
 
 def run_key(config: dict[str, Any], model: nn.Module, data: Sequence[tuple[Tensor, Tensor]]) -> str:
-    """A fingerprint of all that a run depends on, but the weights it starts from and what it measures.
+    """A fingerprint of all that a run depends on, but the state it starts from and what it measures.
 
+    The state is what the file holds, weights and the buffers of ``state_dict``: a new process may make
+    its network from other random numbers, and gets the file's. All else about the network counts: hooks,
+    other buffers, and attributes of modules; one that has no fingerprint counts by its type.
     What a run measures may use anything that lives in the process, also what the run itself changes: it
     cannot tell one run from another.
     """
-    network = {
-        "parameters": [(k, tuple(p.shape), p.dtype, p.requires_grad) for k, p in model.named_parameters()],
-        "modules": [(name, type(part), part.extra_repr()) for name, part in model.named_modules()],
-        "in training": in_training(model),
-    }
-    return fingerprint([config, network, list(data)], "the configuration of fit")
+    parts = [(name, part, _attributes(part)) for name, part in model.named_modules()]
+    with _by_name(model):
+        network = {
+            "parameters": [
+                (k, tuple(p.shape), p.dtype, p.requires_grad) for k, p in model.named_parameters()
+            ],
+            "buffers": [(k, tuple(b.shape), b.dtype) for k, b in model.named_buffers()],
+            "modules": [(name, type(part), part.extra_repr()) for name, part, _ in parts],
+            "attributes": [(name, [(k, _content(v)) for k, v in found]) for name, _, found in parts],
+            "in training": in_training(model),
+        }
+        return fingerprint([config, network, list(data)], "the configuration of fit")
+
+
+def _attributes(part: nn.Module) -> list[tuple[str, Any]]:
+    """What a module computes with, beside its parameters, parts, and what the state holds of its buffers."""
+    found = []
+    of_torch = type(part).__module__.partition(".")[0] == "torch"
+    for name, value in sorted(vars(part).items()):
+        if name in _BOOKKEEPING or isinstance(getattr(type(part), name, None), cached_property):
+            continue
+        if isinstance(value, Tensor) and (of_torch or not value.is_leaf):  # made of weights: weight_norm
+            value = (tuple(value.shape), value.dtype)
+        found.append((name, value))
+    found += [(name, part._buffers[name]) for name in sorted(part._non_persistent_buffers_set)]
+    for kind in _HOOKS:  # their numbers count all hooks of the process
+        flags = [getattr(part, f"{kind}_{flag}", {}) for flag in ("with_kwargs", "always_called")]
+        for number, hook in getattr(part, kind).items():
+            found += [(kind, hook), (f"{kind} flags", [number in flag for flag in flags])]
+    return found
+
+
+def _content(value: Any) -> Any:
+    try:
+        return fingerprint(value)
+    except Exception:  # locks, weak references, open files: each refuses in its own way
+        return "no fingerprint", f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+@contextmanager
+def _by_name(model: nn.Module) -> Iterator[None]:
+    """Meanwhile the network's own parts have their names as fingerprints.
+
+    A hook or an attribute may refer to the network: it then depends on which part it is, not on weights.
+    """
+    own: dict[int, tuple[str, Any]] = {id(part): (name, part) for name, part in model.named_modules()}
+    own.update((id(t), (name, t)) for name, t in model.state_dict(keep_vars=True).items())
+    own.update((id(p), (name, p)) for name, p in model.named_parameters())
+    before = [
+        (vars(one), vars(one).get("fingerprint")) for _, one in own.values() if hasattr(one, "__dict__")
+    ]
+    try:
+        for name, one in own.values():
+            if hasattr(one, "__dict__"):
+                vars(one)["fingerprint"] = f"part {name}"
+        yield
+    finally:
+        for names, old in before:
+            if old is None:
+                names.pop("fingerprint", None)
+            else:
+                names["fingerprint"] = old
 
 
 def save(path: Path, key: str, model: nn.Module, descent: Any, history: History, epoch: int) -> None:
@@ -59,9 +124,13 @@ def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[Histor
             f"the checkpoint {path} belongs to another model, data or configuration. "
             "Delete it, or name another file."
         )
+    try:
+        history = History(**unpack(state["history"]))
+    except ValueError as error:
+        raise ValueError(f"the measurements in the checkpoint {path} cannot be read: {error}.") from None
     model.load_state_dict(state["model"])
     descent.load_state_dict(state["optimizer"])
-    return History(**unpack(state["history"])), int(state["epoch"])
+    return history, int(state["epoch"])
 
 
 # Measurements as a tree that torch reads back without running code: plain values and tensors stay as they
@@ -82,9 +151,8 @@ def pack(value: Any) -> Any:
         return "dict", [(pack(k), pack(v)) for k, v in value.items()]
     if type(value) in (list, tuple):
         return type(value).__name__, [pack(v) for v in value]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        kind = type(value)
-        return "named", (kind.__module__, kind.__qualname__, [pack(v) for v in value])
+    if isinstance(value, tuple):
+        return "named", (*named.name_of(value), [pack(v) for v in value])
     raise TypeError(
         f"with a checkpoint, measure should return numbers, strings, tensors, arrays, or lists, tuples and "
         f"dicts of them, but returned a {type(value).__name__}."
@@ -103,9 +171,6 @@ def unpack(tree: Any) -> Any:
     if kind == "dict":
         return {unpack(k): unpack(v) for k, v in content}
     if kind == "named":
-        module, name, items = content
-        made: Any = importlib.import_module(module)
-        for part in name.split("."):
-            made = getattr(made, part)
-        return made(*map(unpack, items))
+        module, name, fields, items = content
+        return named.make(module, name, fields, [unpack(v) for v in items])
     return [unpack(v) for v in content] if kind == "list" else tuple(unpack(v) for v in content)
