@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
@@ -18,16 +19,21 @@ _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``torch.compile`` and parallel wrappers, whose calls the recorder cannot see."""
+    """The model inside of torch.compile, DataParallel and DistributedDataParallel, under its own names.
+
+    Neither hooks nor a recorder see what is called inside of them.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model should be a torch.nn.Module, but is a {type(model).__name__}.")
+    # Loading the compiler takes a second; where it is not loaded, nothing is compiled.
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = () if compiler is None else compiler.OptimizedModule
     while True:
-        if isinstance(model, _PARALLEL):
-            model = model.module
-        elif type(model).__name__ == "OptimizedModule" and isinstance(inner := model._orig_mod, nn.Module):
-            model = inner
-        else:
+        inner = model.module if isinstance(model, _PARALLEL) else None
+        inner = model._orig_mod if isinstance(model, compiled) else inner
+        if not isinstance(inner, nn.Module):
             return model
+        model = inner
 
 
 class State(NamedTuple):
