@@ -1,14 +1,19 @@
 """Models as they come: dicts and tuples of outputs, compiled and parallel wrappers, dead layers."""
 
+import os
+import socket
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
 import torch
-from small_networks import draw, mlp
+from small_networks import dense_alignment, dense_kernels, draw, mlp
 from torch import nn
 
+from repalign.features import extract, layers
 from repalign.tangent import (
     alignment_terms,
     fisher_correlation,
@@ -23,6 +28,7 @@ from repalign.tangent import (
     pull,
     push,
 )
+from repalign.tangent.model import unwrapped
 
 X, Y = draw(6, 4), torch.arange(6) % 3
 
@@ -137,6 +143,66 @@ def test_wrappers_are_looked_through(wrap):
     w, v = draw(6, 3), draw(35)
     torch.testing.assert_close(hessian_vector(wrapped, X, w, v), hessian_vector(model, X, w, v))
     assert layer_energy(wrapped, v) == layer_energy(model, v)
+    features = extract(model, X)
+    assert list(features) == ["1"]
+    torch.testing.assert_close(extract(wrapped, X), features)
+    assert unwrapped(wrapped) is model
+
+
+class Alike(nn.Module):
+    """Not a wrapper, whatever its attributes are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.module, self._orig_mod = mlp(4, 5), mlp(5, 3)
+
+    def forward(self, x):
+        return self._orig_mod(torch.tanh(self.module(x)))
+
+
+def test_what_only_looks_like_a_wrapper_is_none():
+    model = Alike()
+    assert unwrapped(model) is model
+    assert list(layer_kernels(model, X)) == ["module.0", "_orig_mod.0"]
+    assert "_orig_mod.0" in {layer.name for layer in layers(model, X)}
+    with pytest.raises(TypeError, match=r"should be a torch\.nn\.Module, but is a function"):
+        extract(lambda x: x, X)
+
+
+DISTRIBUTED = """
+import sys
+import torch
+from torch import nn
+from repalign.features import extract
+from repalign.tangent import hessian_vector, label_alignment, layer_kernels
+from repalign.tangent.model import unwrapped
+
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+x, y = torch.randn(6, 4).double(), torch.arange(6) % 3
+v, w = torch.randn(43).double(), torch.randn(6, 3).double()
+parallel = nn.parallel.DistributedDataParallel(model)
+for wrapped in (parallel, torch.compile(parallel, backend="eager"), nn.DataParallel(parallel)):
+    assert unwrapped(wrapped) is model
+    for measure in (layer_kernels, lambda m, x: label_alignment(m, x, y), extract):
+        torch.testing.assert_close(measure(wrapped, x), measure(model, x), rtol=0, atol=0)
+    torch.testing.assert_close(hessian_vector(wrapped, x, w, v), hessian_vector(model, x, w, v))
+assert all(p.grad is None for p in model.parameters())
+torch.distributed.destroy_process_group()
+print("the same")
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
+def test_distributed_wrappers_are_looked_through(tmp_path):
+    # In a process of its own: a group of processes is set up once, and stays.
+    command = [sys.executable, "-c", DISTRIBUTED, str(tmp_path / "group")]
+    # By the loopback interface (lo, or lo0 on a Mac): a machine need not know its own name.
+    loop = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    place = os.environ | {"GLOO_SOCKET_IFNAME": loop, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=place, check=False)
+    assert done.stdout.split() == ["the", "same"], done.stderr
 
 
 class Dying(nn.Module):
@@ -178,11 +244,29 @@ def test_a_dead_layer_has_no_fisher_correlation():
     assert found["unused"].isnan()
 
 
-@pytest.mark.parametrize("outputs", ["all", "trace"])
-def test_the_same_sample_again_and_again_has_no_alignment(outputs):
-    with pytest.warns(UserWarning, match="constant or zero"):
-        found = label_alignment(mlp(4, 5, 3), torch.ones(6, 4), Y, "trace")
+# Over all entries at once, a kernel that is the same for every pair of samples still differs by output.
+@pytest.mark.parametrize(
+    "outputs, center", [("all", "examples"), ("trace", "examples"), ("trace", "entries")]
+)
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_same_sample_again_and_again_has_no_alignment(outputs, center, graph):
+    model, x = mlp(4, 5, 3), torch.ones(6, 4)
+    with pytest.warns(UserWarning, match="kernel of 0, 2 is constant or zero"):
+        found = label_alignment(model, x, Y, outputs, center=center, create_graph=graph)
+    assert found.keys() == {"0", "2"}
     assert all(value.isnan() for value in found.values())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_the_same_sample_with_different_labels_is_aligned_with_none(graph):
+    model, x = mlp(4, 5, 3), torch.ones(6, 4)
+    for value in label_alignment(model, x, Y, create_graph=graph).values():
+        assert value.detach().abs() < 1e-12
+    # All samples of one class: the outputs differ as the labels do, and that is all there is to align.
+    for layer, value in label_alignment(model, x, 0 * Y, create_graph=graph).items():
+        dense = dense_alignment(dense_kernels(model, x.double())[layer], 0 * Y, 3, "all", "entries")[0]
+        torch.testing.assert_close(value.detach(), dense, rtol=1e-10, atol=0)
+        assert value > 0.01
 
 
 def test_a_softmax_at_the_end():

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from repalign.features import layout
 from repalign.features.inputs import Batch, Batches, leaves
 from repalign.models import probed_layers
+from repalign.tangent.model import unwrapped as unwrapped
 
 OUTPUT = "output"
 
@@ -103,16 +104,6 @@ def layers(model: nn.Module, x: Any) -> Layers:
             Layer(name, type(module).__name__, len(places), shape, told, _size(module), name in picked)
         )
     return rows
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside of torch.compile, DataParallel and DistributedDataParallel."""
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while True:
-        inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
 
 
 def modules(model: nn.Module) -> dict[str, nn.Module]:

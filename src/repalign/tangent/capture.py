@@ -19,7 +19,7 @@ from torch.func import functional_call, jacrev, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign.tangent.factors import Factor, Rows, factor
-from repalign.tangent.model import Output, as_outputs
+from repalign.tangent.model import Output, State, as_outputs, single
 from repalign.tangent.recorder import Call, Key, Recorder
 from repalign.tangent.uses import Use
 
@@ -53,7 +53,7 @@ class Watched:
 
     model: nn.Module
     x: Tensor
-    parameters: dict[str, Tensor]
+    state: State
     layers: dict[str, list[str]]
     trace: bool
     output: Output = None
@@ -72,8 +72,12 @@ class Watched:
         return len(self.x)
 
     @property
+    def parameters(self) -> dict[str, Tensor]:
+        return self.state.parameters
+
+    @property
     def like(self) -> Tensor:
-        """A tensor of the model's device and precision."""
+        """A tensor of the model's device and precision, which is float32 for a model in half precision."""
         return next(iter(self.parameters.values())).detach()
 
     @property
@@ -115,7 +119,7 @@ class Watched:
         recorder = Recorder(self.parameters, self.graph)
         # Attention in its plain form is the one whose backward pass can be batched.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
-            out = functional_call(self.model, self.parameters, (x,))
+            out = functional_call(self.model, self.state.all, (x,))
         return as_outputs(out, len(x), self.output), recorder
 
     def _capture(self, samples: slice, outputs: slice) -> Batch:
@@ -139,7 +143,8 @@ class Watched:
         def made(key: Key, way: str = "rows", ones: bool = False) -> Factor:
             uses = calls[key]
             axes = [self.axes[c.edge] or 0 for c in uses]
-            at = [grads[c.edge] for c in uses]
+            # Where the model itself casts to half precision, what is added up should not be in it.
+            at = [single(grads[c.edge]) for c in uses]
             with torch.set_grad_enabled(self.graph):
                 return factor([c.use for c in uses], at, axes, n, way=way, ones=ones)
 
@@ -177,7 +182,7 @@ class Watched:
         """Jacobian rows of the named parameters, (n, k, size), one sample at a time under vmap."""
         if self.graph:
             return self._differentiable_jacobian(names, x, outputs)
-        rest = {k: p.detach() for k, p in self.parameters.items() if k not in names}
+        rest = {k: p.detach() for k, p in self.state.all.items() if k not in names}
 
         def f(chosen: dict[str, Tensor], sample: Tensor) -> Tensor:
             out = functional_call(self.model, rest | chosen, (sample[None],))

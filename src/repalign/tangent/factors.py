@@ -241,7 +241,7 @@ def factor(
     if way == "table":
         assert isinstance(uses[0], Lookup)
         return Table.of(a, b, uses[0].shape[0])
-    a, b = a[:, :, 0], b[:, :, :, 0].contiguous()
+    a, b = a[:, :, 0].to(b.dtype), b[:, :, :, 0].contiguous()
     if a.shape[1] > 1:
         # Behind the last attention only the class token matters, say: the others' gradients are 0.
         live = b.abs().amax(dim=(0, 1, 3)) != 0

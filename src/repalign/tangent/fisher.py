@@ -117,7 +117,7 @@ def _root(watched: Watched, loss: str) -> Float[Tensor, "n o o"]:
 
 @torch.no_grad()
 def _outputs(watched: Watched, x: Tensor) -> Tensor:
-    return as_outputs(functional_call(watched.model, watched.parameters, (x,)), len(x), watched.output)
+    return as_outputs(functional_call(watched.model, watched.state.all, (x,)), len(x), watched.output)
 
 
 def _top(watched: Watched, layer: str, root: Tensor, k: int) -> Tensor:

@@ -163,7 +163,8 @@ def layer_kernels(
     layers, embeddings, attention projections, normalization layers. Where a sample has many positions, the
     cheaper of this and a product of Jacobian rows is taken, layer by layer. Other parameters get explicit
     Jacobian rows, with a warning. ``batch_size`` bounds the samples in one pass through the network.
-    ``x`` is taken to the model's device and precision. Frozen parameters count like all others.
+    ``x`` is taken to the model's device and precision; a model in half precision is computed in float32,
+    and so are its kernels. Frozen parameters count like all others.
 
     ``output`` picks what is differentiated where the model returns more than one row of outputs per
     sample: a key or attribute, an index, or a function such as ``lambda out: out.logits[:, -1]``. Of

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from repalign._arrays import check, numpy_too
+from repalign._arrays import at_least_single, check, numpy_too
 from repalign.tangent.model import Output, as_input, as_outputs, unwrapped
 from repalign.tangent.plan import grouped
 from repalign.tangent.products import top_eigenpairs
@@ -108,6 +108,7 @@ def layer_energy(
         raise ValueError(
             f"vectors should have {size} entries, one per parameter, but have {vectors.shape[-1]}."
         )
+    vectors = at_least_single(vectors)
     squares = vectors.square() / vectors.square().sum(dim=-1, keepdim=True)
     pieces = squares.split([p.numel() for p in parameters.values()], dim=-1)
     share = {name: piece.sum(dim=-1) for name, piece in zip(parameters, pieces, strict=True)}
@@ -123,7 +124,8 @@ def _multiplier(
 ) -> tuple[Callable[[Tensor], Tensor], dict[str, Tensor]]:
     """The function v → H_w v, and the parameters it is about."""
     model = unwrapped(model)
-    x, parameters = as_input(model, x)
+    x, state = as_input(model, x)
+    parameters = state.parameters
     like = next(iter(parameters.values()))
     n, step = len(x), batch_size or len(x)
     if step < 1:
@@ -136,7 +138,7 @@ def _multiplier(
     def gradients(part: slice) -> tuple[Tensor, ...]:
         # Attention in its plain form is the one that can be differentiated twice.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            f = as_outputs(functional_call(model, parameters, (x[part],)), len(x[part]), output)
+            f = as_outputs(functional_call(model, state.all, (x[part],)), len(x[part]), output)
             if f.shape[1] != w.shape[1]:
                 raise ValueError(f"w should have shape {(n, f.shape[1])}, but has shape {tuple(w.shape)}.")
             return torch.autograd.grad(

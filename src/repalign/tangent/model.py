@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from repalign._arrays import check
+from repalign._arrays import at_least_single, check
 from repalign.tangent.recorder import refuse_training
 
 # Which of a model's outputs: a key or attribute, an index, or a function of what the model returned.
@@ -18,35 +19,59 @@ _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside ``torch.compile`` and parallel wrappers, whose calls the recorder cannot see."""
+    """The model inside of torch.compile, DataParallel and DistributedDataParallel, under its own names.
+
+    Neither hooks nor a recorder see what is called inside of them.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model should be a torch.nn.Module, but is a {type(model).__name__}.")
+    # Loading the compiler takes a second; where it is not loaded, nothing is compiled.
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = () if compiler is None else compiler.OptimizedModule
     while True:
-        if isinstance(model, _PARALLEL):
-            model = model.module
-        elif type(model).__name__ == "OptimizedModule" and isinstance(inner := model._orig_mod, nn.Module):
-            model = inner
-        else:
+        inner = model.module if isinstance(model, _PARALLEL) else None
+        inner = model._orig_mod if isinstance(model, compiled) else inner
+        if not isinstance(inner, nn.Module):
             return model
+        model = inner
 
 
-def as_input(model: nn.Module, x: Any, graph: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+class State(NamedTuple):
+    """What a model computes with: its parameters, and the buffers that replace its own."""
+
+    parameters: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+    @property
+    def all(self) -> dict[str, Tensor]:
+        return self.parameters | self.buffers
+
+
+def as_input(model: nn.Module, x: Any, graph: bool = False) -> tuple[Tensor, State]:
     """The input on the model's device and in its precision, and the parameters, detached.
 
-    With ``graph`` the parameters that are trained are the model's own, so that gradients reach them.
+    With ``graph`` the parameters that are trained are the model's own, so that gradients reach them. A model
+    in half precision is computed in float32, with the same numbers: sums of squares overflow float16.
     """
     refuse_training(model)
     parameters = {
-        name: p if graph and p.requires_grad else p.detach().requires_grad_()
+        name: single(p) if graph and p.requires_grad else single(p.detach()).requires_grad_()
         for name, p in model.named_parameters()
     }
     if not parameters:
         raise ValueError("the model has no parameters, so it has no tangent kernel.")
-    like = next(iter(parameters.values()))
+    # Others stay the model's own.
+    buffers = {name: new for name, b in model.named_buffers() if (new := single(b)) is not b}
+    state, like = State(parameters, buffers), next(iter(parameters.values()))
     integers = isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
     if integers and x.ndim and len(x):
-        return x.to(like.device), parameters
-    return check(x, "x", "n *d").to(like.device, like.dtype).detach(), parameters
+        return x.to(like.device), state
+    return check(x, "x", "n *d").to(like.device, like.dtype).detach(), state
+
+
+def single(tensor: Tensor) -> Tensor:
+    """At least float32 where it is floating; all else as it is."""
+    return at_least_single(tensor) if tensor.is_floating_point() else tensor
 
 
 def as_outputs(out: Any, n: int, output: Output = None) -> Tensor:

@@ -63,11 +63,11 @@ def watch(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size should be a positive number of samples, but is {batch_size}.")
     model = unwrapped(model)
-    x, parameters = as_input(model, x, graph)
+    x, state = as_input(model, x, graph)
     groups = grouped(model, bias, layers)
     if together:
         groups = {"model": [name for names in groups.values() for name in names]}
-    watched = Watched(model, x, parameters, groups, outputs == "trace", output, graph)
+    watched = Watched(model, x, state, groups, outputs == "trace", output, graph)
     two = x[[0, -1]].requires_grad_(x.is_floating_point())
     f, recorder = watched.run(two)
     watched.outputs = f.shape[1]

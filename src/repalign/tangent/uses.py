@@ -47,7 +47,8 @@ class Product:
     axes: tuple[int, ...] = (0, 1)
 
     def rows(self, grad: Float[Tensor, "k ..."], n: int, axis: int) -> Float[Tensor, "n k q"]:
-        a, b = self.saw(n, axis), self.returned(grad, n, axis)
+        b = self.returned(grad, n, axis)
+        a = self.saw(n, axis).to(b.dtype)
         full = torch.einsum("nkpgm,npgd->nkgdm" if self.transposed else "nkpgm,npgd->nkgmd", b, a)
         return full.flatten(2)
 
