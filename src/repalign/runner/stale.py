@@ -24,7 +24,7 @@ from repalign.study.settings import PROFILES
 _BESIDE = tuple(
     f"repalign.{name}"
     for name in (
-        *("study", "plots", "runner", "machine", "_files", "_code"),
+        *("study", "plots", "runner", "machine", "_files", "_named", "_code"),
         *("data.acquire", "data.sets", "data.row"),
     )
 )
