@@ -1,6 +1,9 @@
 """The package on a GPU, by the double of one: same numbers as on the CPU, results where the inputs are."""
 
-from contextlib import nullcontext
+import functools
+import inspect
+from contextlib import ExitStack, nullcontext
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -36,6 +39,7 @@ KERNEL, OTHER = PHI @ PHI.mT, TARGETS @ TARGETS.mT
 REPS = drawn(4, 12, 5, seed=5)
 COV, WEIGHTS = torch.cov(LONG.mT), torch.cov(drawn(40, 6, seed=6).mT)
 IMAGES = drawn(5, 3, 8, 8, seed=7)
+MANY = drawn(90, 80, seed=8)
 PREDICTIONS = torch.arange(36).reshape(3, 12) % 5
 STEPS = torch.tensor([0, 1, 10, 100])
 
@@ -68,6 +72,15 @@ MEASURES = {
     "spectrum at thresholds": lambda on: alignment.spectrum(on(PHI), on(Y)).alignment(on(PHI[0].abs())),
     "spectrum's curve": lambda on: alignment.spectrum(on(PHI), on(Y)).curve(torch.linspace(0, 1, 5)),
     "spectrum's area": lambda on: alignment.spectrum(on(PHI), on(Y)).area(),
+    "spectrum's eigenvalues": lambda on: alignment.spectrum(on(PHI), on(Y)).eigenvalues,
+    "spectrum, cumulative": lambda on: [
+        alignment.spectrum(on(PHI), on(TARGETS)).cumulative(each=each) for each in (False, True)
+    ],
+    "kernel_spectrum": lambda on: [
+        (s, s.eigenvalues, s.cumulative(), s.curve(), s.area(), alignment.gd_loss(s, 0.01, STEPS))
+        for s in [alignment.kernel_spectrum(on(KERNEL), on(y)) for y in (Y, TARGETS)]
+    ],
+    "kernel_spectrum of class numbers": lambda on: alignment.kernel_spectrum(on(KERNEL), on(LABELS)),
     "alignment": lambda on: alignment.alignment(on(PHI), on(Y), 0.5),
     "alignment, threshold from the CPU": lambda on: alignment.alignment(
         on(PHI), on(Y), torch.tensor([0.5, 1])
@@ -92,9 +105,19 @@ MEASURES = {
     ],
     "cka_grid of two sets": lambda on: kernels.cka_grid(on(REPS), [on(PHI), on(TARGETS)], batch_size=6),
     "stable_rank": lambda on: kernels.stable_rank(on(KERNEL)),
+    "stable_rank of features": lambda on: [
+        kernels.stable_rank(on(x), features=True) for x in (PHI, WIDE, LONG.float(), LABELS[:, None])
+    ],
+    "ranks of large matrices": lambda on: [kernels.stable_rank(on(MANY), features=f) for f in (False, True)],
     "effective_rank": lambda on: kernels.effective_rank(on(KERNEL)),
     "misalignment": lambda on: covariance.misalignment(on(COV), on(WEIGHTS)),
     "misalignment_in": lambda on: covariance.misalignment_in(on(torch.linalg.qr(COV).Q), on(WEIGHTS)),
+    "misalignment_floor": lambda on: covariance.misalignment_floor(6, 40),
+    "filter_covariance": lambda on: [
+        covariance.filter_covariance(on(filters), center=center)
+        for filters in (LONG, IMAGES)
+        for center in (True, False)
+    ],
     "transfer_function": lambda on: covariance.transfer_function(on(COV), on(WEIGHTS)),
     "patch_covariance": lambda on: covariance.patch_covariance(on(IMAGES), 3, batch_size=2),
     "patch_covariance of bytes": lambda on: covariance.patch_covariance(on(IMAGES.byte()), 2, stride=2),
@@ -107,12 +130,28 @@ MEASURES = {
     "equilibrium_layer": lambda on: propagation.equilibrium_layer(
         on(torch.tensor([0.1, 0.5])), on(torch.tensor([10, 100]))
     ),
-    "fit_probes": lambda on: probes.fit_probes(on(REPS), on(LABELS), epochs=2, lr=0.1, batch_size=5, chunk=3),
-    "fit_probes, labels on the CPU": lambda on: probes.fit_probes(on(REPS), LABELS, epochs=2),
+    "fit_probes": lambda on: probes.fit_probes(on(REPS), on(LABELS), ridge=0.1, chunk=3),
+    "fit_probes, labels on the CPU": lambda on: probes.fit_probes(on(REPS), LABELS, ridge=1),
+    "fit_probes, adam": lambda on: probes.fit_probes(
+        on(REPS), on(LABELS), epochs=2, lr=0.1, batch_size=5, chunk=3
+    ),
+    "fit_probes, adam, labels on the CPU": lambda on: probes.fit_probes(on(REPS), LABELS, epochs=2),
+    "fit_probes, ridge, labels on the CPU": lambda on: probes.fit_probes(on(REPS), LABELS, method="ridge"),
+    "fit_probes, ridge, wide": lambda on: probes.fit_probes(
+        on(WIDE[None].float()), on(LABELS[:5]), method="ridge"
+    ),
+    "fit_probes of layers and functions": lambda on: probes.fit_probes(
+        {"a": on(PHI), "b": lambda: on(PHI[:, :2]), "c": on(TARGETS)}, on(LABELS), ridge=1
+    ),
     "fit_probes, ridge": lambda on: probes.fit_probes(on(REPS), on(LABELS), method="ridge"),
     "probes' scores and classes": lambda on: [
         (p.scores(on(REPS)), p.predict(on(REPS)))
         for p in [probes.fit_probes(on(REPS), on(LABELS), method="ridge")]
+    ],
+    "one probe's": lambda on: [
+        (p, p.scores(on(PHI)), p.predict(on(PHI)))
+        for method in ("softmax", "adam", "ridge")
+        for p in [probes.fit_probes(on(REPS), on(LABELS), method=method, ridge=1, max_steps=50).one(1)]
     ],
     "planes": lambda on: probes.planes(on(PHI), on(torch.tensor([[0, 1, 2], [3, 4, 5]])), resolution=4),
     "planes, triplets on the CPU": lambda on: probes.planes(on(PHI), torch.tensor([[0, 1, 2]]), resolution=4),
@@ -129,6 +168,8 @@ MEASURES = {
     "logistic_descent": lambda on: linear.logistic_descent(
         on(PHI), on(Y.sign()), on(PHI), on(Y.sign()), eta=(0.1, 0.5), steps=on(STEPS)
     ),
+}
+OTHERS = {
     "rbf features": lambda on: features.rbf(on(PHI), on(PHI[:2])),
     "hog": lambda on: features.hog(on(drawn(2, 1, 32, 32).sigmoid())),
     "dictionary": lambda on: features.dictionary(on(PHI), 4, passes=1),
@@ -142,9 +183,9 @@ MEASURES = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", MEASURES | OTHERS)
 def test_measure(name):
-    same(MEASURES[name])
+    same((MEASURES | OTHERS)[name])
 
 
 def mlp(on, outputs=3):
@@ -153,6 +194,11 @@ def mlp(on, outputs=3):
 
 def cnn(on):
     return on(models.SimpleCNN((3, 8, 8), 2, convs=2, filters=3, units=4, pool=True, seed=0).double())
+
+
+def descent_of_alignment(net, x, y):
+    found = tangent.label_alignment(net, x, y, create_graph=True)
+    return found, torch.autograd.grad(sum(found.values()), list(net.parameters()), allow_unused=True)
 
 
 VECTOR = drawn(sum(p.numel() for p in mlp(lambda net: net).parameters()))
@@ -166,9 +212,19 @@ TANGENT = {
     "ntk": lambda on: [tangent.ntk(mlp(on), on(PHI), o) for o in ("all", "trace")],
     "label_alignment": lambda on: tangent.label_alignment(mlp(on), on(PHI), on(TARGETS)),
     "label_alignment, trace": lambda on: tangent.label_alignment(mlp(on), on(PHI), on(TARGETS), "trace"),
+    "label_alignment of classes": lambda on: tangent.label_alignment(mlp(on), on(PHI), on(LABELS)),
+    "label_alignment with a graph": lambda on: descent_of_alignment(mlp(on), on(PHI), on(TARGETS)),
     "alignment_terms": lambda on: tangent.alignment_terms(mlp(on), on(PHI), on(TARGETS)),
     "forward_backward": lambda on: tangent.forward_backward(mlp(on), on(PHI)),
     "hessian_vector": lambda on: tangent.hessian_vector(mlp(on), on(PHI), on(TARGETS), on(VECTOR)),
+    "hessian_vector of named parts": lambda on: [
+        tangent.hessian_vector(net, on(PHI), on(TARGETS), dict(net.named_parameters())) for net in [mlp(on)]
+    ],
+    "pull and push": lambda on: [
+        (u, tangent.push(net, x, u), tangent.push(net, x, dict(net.named_parameters())))
+        for net, x, w in ((mlp(on), on(PHI), on(TARGETS)), (cnn(on), on(IMAGES), on(TARGETS[:5, :2])))
+        for u in [tangent.pull(net, x, w)]
+    ],
     "hessian_top": lambda on: [tangent.hessian_top(mlp(on), on(PHI), on(TARGETS), k=2).values],
     "layer_energy": lambda on: tangent.layer_energy(mlp(on), on(VECTOR)),
     "fisher_spectrum": lambda on: tangent.fisher_spectrum(mlp(on), on(PHI), 3),
@@ -179,6 +235,58 @@ TANGENT = {
 @pytest.mark.parametrize("name", TANGENT)
 def test_tangent(name):
     same(TANGENT[name])
+
+
+ROOMS = (alignment, covariance, kernels, linear, probes, propagation, tangent)
+
+
+def public_functions():
+    """Every public function of the measures' rooms, and every public method and property of their classes."""
+    for room in ROOMS:
+        for name in getattr(room, "__all__", vars(room)):
+            value = getattr(room, name)
+            if name.startswith("_") or not getattr(value, "__module__", "").startswith(room.__name__):
+                continue
+            if inspect.isclass(value):
+                parts = [(value, key, part, f"{name}.{key}") for key, part in vars(value).items()]
+            else:
+                parts = [(room, name, value, name)]
+            for owner, key, part, called in parts:
+                if not key.startswith("_") and (inspect.isfunction(part) or isinstance(part, property)):
+                    yield owner, key, part, f"{room.__name__}.{called}"
+
+
+def never_called(calls):
+    """The public measures that none of ``calls`` calls on the GPU."""
+    missing = set()
+
+    def noting(part, name):
+        missing.add(name)
+        inner = part.fget if isinstance(part, property) else part
+
+        @functools.wraps(inner)
+        def noted(*args, **kwargs):
+            missing.discard(name)
+            return inner(*args, **kwargs)
+
+        return property(noted) if isinstance(part, property) else noted
+
+    with ExitStack() as undo, fake_cuda.installed():
+        for owner, key, part, name in [*public_functions()]:
+            undo.enter_context(patch.object(owner, key, noting(part, name)))
+        for call in calls:
+            call(lambda value: value.to("cuda"))
+    return sorted(missing)
+
+
+def test_every_measure_is_in_these_lists():
+    assert never_called([*MEASURES.values(), *TANGENT.values()]) == [], "add them to MEASURES or TANGENT"
+
+
+def test_a_measure_that_is_left_out_would_be_found():
+    missing = never_called(MEASURES[name] for name in ("cka", "kernel_spectrum", "fit_probes, ridge"))
+    assert {"repalign.alignment.Spectrum.alignment", "repalign.probes.Probes.one"} < set(missing)
+    assert not {"repalign.kernels.cka", "repalign.alignment.Spectrum.eigenvalues"} & set(missing)
 
 
 def trained(on, make=mlp, **options):
