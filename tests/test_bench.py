@@ -33,6 +33,28 @@ def test_a_new_run_replaces_only_what_it_measured(root):
     assert kept(bench.run(root, ["first"])) == {"bench_first": 5, "bench_second": 1000}
 
 
+def test_a_ratio_that_falls_is_named(root, capfd):
+    bench.run(root, [])
+    assert "fell" not in capfd.readouterr().out
+    (root / "benchmarks" / "bench_first.py").write_text(SCRIPT.format(theirs=3.7))
+    bench.run(root, ["first"])
+    assert "fell" not in capfd.readouterr().out  # by less than a tenth
+    (root / "benchmarks" / "bench_first.py").write_text(SCRIPT.format(theirs=2))
+    bench.run(root, ["first"])
+    assert "fell: sorting, against by hand: 7.4× to 4×" in capfd.readouterr().out
+    (root / "benchmarks" / "bench_first.py").write_text(SCRIPT.format(theirs="None"))
+    bench.run(root, ["first"])
+    assert "4× to 0×" in capfd.readouterr().out
+
+
+def test_benchmarks_run_in_plain_processes(root, monkeypatch):
+    """What the project sets for its own kernels would help the others too, and nobody has it."""
+    monkeypatch.delenv("MALLOC_TOP_PAD_", raising=False)
+    report = SCRIPT.format(theirs="float('MALLOC_TOP_PAD_' in __import__('os').environ) + 1")
+    (root / "benchmarks" / "bench_first.py").write_text(report)
+    assert kept(bench.run(root, ["first"])) == {"bench_first": 1.0}
+
+
 def test_a_failing_benchmark_keeps_the_others_and_is_named(root):
     (root / "benchmarks" / "bench_second.py").write_text("raise SystemExit(3)")
     with pytest.raises(UserError, match=r"bench_second\.py failed"):

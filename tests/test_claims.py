@@ -264,6 +264,17 @@ def test_the_lock_adds_and_never_changes(locked):
     assert "toy.fig2, which no page declares" in gone
 
 
+def test_criteria_may_be_locked_before_their_page_is_written(locked):
+    kept = criteria.read(locked)
+    kept["toy.fig1"]["page"] = "toy/07_later"
+    criteria.path(locked).write_text(json.dumps(kept))
+    assert criteria.problems(locked, {}) == []
+    (locked / "notebooks" / "toy").mkdir(parents=True)
+    (locked / "notebooks" / "toy" / "07_later.py").write_text("")
+    (gone,) = criteria.problems(locked, {})
+    assert "toy.fig1, which no page declares" in gone
+
+
 @pytest.mark.parametrize("text", ["{", '{"toy.fig1": {}}', '{"toy.fig1": 3}', "[1]"])
 def test_a_damaged_lock_is_named(locked, text):
     criteria.path(locked).write_text(text)

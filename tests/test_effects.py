@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from repalign.study.effects import above, below, interval, ordered, share, verdict, wilson, within
+from repalign.study.effects import above, below, interval, ordered, ratio, share, verdict, wilson, within
 
 runs = st.lists(st.floats(-1e3, 1e3, allow_nan=False), min_size=2, max_size=12)
 
@@ -133,3 +133,29 @@ def test_ordered_compares_within_each_value_of_the_levels_before_the_run():
     found = ordered(areas, "a", "b")
     assert found == {"mnist, area: a above b": above([3.0, 4.0]), "ct, area: a above b": above([-3.0, -4.0])}
     assert ordered(areas.droplevel(1), "a", "b").keys() == {"mnist: a above b", "ct: a above b"}
+
+
+@given(st.integers(0, 10**6))
+def test_a_ratio_of_means_has_fiellers_interval(seed):
+    """Its ends are the ratios r at which the interval of top - r * bottom begins to leave 0."""
+    draw = np.random.default_rng(seed)
+    bottom = 2 + draw.normal(size=6) * 0.3
+    top = bottom * draw.uniform(-1, 2) + draw.normal(size=6) * 0.2
+    middle, low, high = ratio(top, bottom)
+    assert middle == pytest.approx(top.mean() / bottom.mean())
+    assert low < middle < high
+    for end, touching in ((low, 0), (high, 1)):
+        assert interval(top - end * bottom)[touching] == pytest.approx(0, abs=1e-9)
+    assert above(top - (low - 1e-6) * bottom).answer == "yes"
+    assert above(top - (low + 1e-6) * bottom).answer == "open"
+    assert below(top - (high + 1e-6) * bottom).answer == "yes"
+
+
+def test_nothing_is_known_of_a_ratio_to_something_about_zero():
+    assert ratio([1.0, 2.0, 1.5], [1.0, -1.1, 0.3])[1:] == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("top, bottom", [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([[1.0, 2.0]], [[1.0, 2.0]])])
+def test_a_ratio_of_different_runs_is_refused(top, bottom):
+    with pytest.raises(ValueError, match="same two runs or more"):
+        ratio(top, bottom)

@@ -1,6 +1,7 @@
 """Sharon & Dar §4 and F.3: the batched probes are the loop's, agreement is counted exactly."""
 
 import math
+import warnings
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from repalign.features import extract
 from repalign.probes import decision_region_similarity, fit_probes, fitting, plane_batches, planes
 from repalign.probes.agreement import BLOCK, by_products
+from test_kernels import Held
 
 
 def problem(e=3, n=70, d=6, c=4, dtype=torch.float32, seed=0):
@@ -189,12 +191,54 @@ def test_no_more_is_loaded_than_the_memory_allows(how):
     with pytest.MonkeyPatch.context() as patch:
         for name in fits:
             patch.setattr(fitting, name, watched(name))
-        one = 4 * (1000 * 40 + 6 * 4 * 1000 + 26 * 4 * 40)
+        method = "adam" if how else "softmax"
+        one = fitting._held(method, 1000, 40, 4, classes=4, batch_size=128)
         probes = fit_probes([partial(load, e) for e in range(6)], y, max_bytes=2 * one + 1, **how)
     assert read == list(range(6))
-    # A snapshot more than is trained has been read: the one that did not fit.
-    assert together == [(2, 3), (2, 5), (2, 6)]
+    # What does not fit is read after those before it have been trained.
+    assert together == [(2, 2), (2, 4), (2, 6)]
     torch.testing.assert_close(probes.weight, whole.weight, rtol=1e-3, atol=1e-4)
+
+
+METHODS = pytest.mark.parametrize("method", fitting.METHODS)
+
+
+def size(probes):
+    return sum(part.nbytes for part in probes if part is not None)
+
+
+@METHODS
+@pytest.mark.parametrize("made", [False, True], ids=["tensors", "functions"])
+def test_no_more_is_held_than_asked_for(method, made):
+    """Measured: no group takes more than one of its kind alone says, and none is there with the next."""
+    n, widths = 1000, [60] * 7 + [100] * 7 + [60] * 7
+    g = torch.Generator().manual_seed(0)
+    layers = {f"{i}": torch.randn(n, d, generator=g) for i, d in enumerate(widths)}
+    y, how = torch.arange(n) % 2, dict(method=method, ridge=0.1)
+    with Held() as alone:
+        one = fit_probes({"7": layers["7"]}, y, **how)["7"]
+    given = {name: x.clone for name, x in layers.items()} if made else layers
+    max_bytes = int(3.5 * alone.most)
+    with Held() as held:
+        probes = fit_probes(given, y, max_bytes=max_bytes, **how)
+    read = 4 * n * max(widths) if made else 0
+    assert held.most <= max_bytes + read + sum(size(probe) for probe in probes.values())
+    assert held.most > 2.5 * alone.most  # and what there is, is used
+    torch.testing.assert_close(probes["7"].weight, one.weight, rtol=1e-3, atol=1e-4)
+
+
+@METHODS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n, d, c", [(400, 5, 2), (500, 3, 40), (300, 100, 3), (30, 300, 3), (60, 90, 50)])
+def test_a_probe_holds_what_is_reckoned(method, dtype, n, d, c):
+    """Also where the line is searched more than once: features of very different size, hardly a penalty."""
+    x, y = problem(e=2, n=n, d=d, c=c, dtype=dtype)
+    x, options = (3 * x).exp(), dict(method=method, ridge=1e-5, classes=c, max_steps=100)
+    with Held() as held, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have not converged")
+        fit_probes(x, y, **options)
+    one = fitting._held(method, n, d, dtype.itemsize, classes=c, batch_size=128)
+    assert held.most <= 2 * one
 
 
 def test_one_probe_alone_on_planes():

@@ -130,7 +130,7 @@ def test_either_way_gives_the_same_kernels(small, way, monkeypatch):
     monkeypatch.setattr(gram, "DENSE", 6)
     monkeypatch.setattr(gram, "SLICE", 200)
     monkeypatch.setattr(gram, "POSITIONS", 10)
-    monkeypatch.setattr(factors, "_CACHE", 100)
+    monkeypatch.setattr(factors, "_ROWS", 4)
     same_as_dense(model, x)
     monkeypatch.setattr(plan, "BUDGET", 20_000)
     assert len(plan.watch(model, x).batches) > 2
@@ -227,3 +227,45 @@ def test_a_large_table_costs_what_is_looked_up():
     small.head = model.head
     again = torch.searchsorted(used, x)
     torch.testing.assert_close(layer_kernels(model, x)["table"], dense_kernels(small, again)["table"])
+
+
+CAUSAL = nn.Transformer.generate_square_subsequent_mask(4, dtype=F64)
+PADDED = torch.arange(4) > torch.tensor([[1], [2], [3], [1], [3]])
+
+
+class Attending(nn.Module):
+    """Attention with every combination of what it may be given."""
+
+    def __init__(self, first, given, **options):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=first, **options)
+        self.head, self.given = nn.Linear(6, 2), given
+
+    def forward(self, x):
+        n, first = len(x), self.attention.batch_first
+        given = dict(self.given)
+        if "key_padding_mask" in given:  # that of each sample, which its last entry tells
+            given["key_padding_mask"] = PADDED[x[:, 0, -1].long()]
+        x = x[..., :6] if first else x[..., :6].transpose(0, 1)
+        out, _ = self.attention(x, x, x, **given)
+        return self.head(torch.tanh(out)).sum(dim=1 if first else 0).reshape(n, 2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize(
+    "given, options",
+    [
+        ({}, {}),
+        ({"attn_mask": CAUSAL}, {}),
+        ({"attn_mask": CAUSAL, "is_causal": True}, {}),
+        ({"key_padding_mask": True}, {}),
+        ({}, {"add_zero_attn": True}),
+    ],
+    ids=["plain", "mask", "causal", "padding", "zero"],
+)
+def test_attention_with_and_without_masks(first, weights, given, options):
+    torch.manual_seed(0)
+    model = Attending(first, given | {"need_weights": weights}, **options).double().eval()
+    number = torch.arange(5, dtype=F64)[:, None, None].expand(5, 4, 1)
+    same_as_dense(model, torch.cat([torch.randn(5, 4, 6, dtype=F64), number], dim=2))

@@ -76,6 +76,7 @@ class PreActResNet(nn.Sequential):
 def resnet18_v2(
     outputs: int = 10,
     *,
+    width: int = 64,
     channels: int = 3,
     groups: int = 32,
     init: str = "he",
@@ -85,16 +86,19 @@ def resnet18_v2(
     """ResNet18-v2 with group in place of batch normalization (Maennel et al., A.2).
 
     They use one architecture for ImageNet and CIFAR10, so the first convolution is 7×7 with stride 2
-    and a max-pooling follows, also for small images.
+    and a max-pooling follows, also for small images. ``width`` is the number of filters in the first stage;
+    later ones have 2, 4 and 8 times as many. ``groups`` has to divide it.
 
     >>> resnet18_v2(10).probed
     ('stem', 'stage1', 'stage2', 'stage3', 'stage4', 'head')
     """
+    if width < 1 or groups < 1 or width % groups:
+        raise ValueError(f"groups should divide width, but they are {groups} and {width}.")
     model = PreActResNet(
         outputs,
-        widths=(64, 128, 256, 512),
+        widths=(width, 2 * width, 4 * width, 8 * width),
         blocks=2,
-        stem=(64, 7, 2),
+        stem=(width, 7, 2),
         channels=channels,
         stem_pool=True,
         norm=lambda filters: nn.GroupNorm(groups, filters),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,9 @@ def fit_probes(
     ``features`` is a tensor (E, n, d) or a sequence of (n, d) tensors, paths or functions, as for
     :func:`repalign.kernels.cka_grid`; or a dict {layer: (n, d)} as ``features.extract`` gives it, whose
     layers may be of different width: then the result is {layer: :class:`Probe`}. At most ``chunk`` of them
-    are in memory, and trained, at a time, fewer where ``max_bytes`` holds fewer, but one at least. The
-    result is that of a loop over single probes, to rounding.
+    are copied, and trained, at a time, fewer where ``max_bytes`` holds fewer with all that the method makes
+    of them, but one at least; beside these there is the one that is being read. The result is that of a loop
+    over single probes, to rounding.
 
     >>> fit_probes(torch.eye(3)[None], torch.arange(3)).predict(torch.eye(3)[None])
     tensor([[0, 1, 2]])
@@ -80,17 +82,16 @@ def fit_probes(
         raise ValueError(f"ridge should not be negative, but is {ridge}.")
     only_numpy = _only_numpy(features, labels)
     labels, classes = _labels(labels, classes)
+    most = partial(_held, method, len(labels), classes=classes, batch_size=batch_size)
     fits = []
-    for x in _groups(
-        _loaders(features), len(labels), classes, chunk, max_bytes, isinstance(features, Mapping)
-    ):
+    for x in _groups(_loaders(features), len(labels), chunk, max_bytes, most, isinstance(features, Mapping)):
         if method == "softmax":
             fits.append(softmax(x, labels, classes, ridge, tolerance, max_steps))
-            continue
-        targets = torch.nn.functional.one_hot(labels.to(x.device), classes).to(x.dtype)
-        fits.append(
-            _adam(x, targets, epochs, lr, batch_size, seed) if method == "adam" else _ridge(x, targets, ridge)
-        )
+        elif method == "adam":
+            fits.append(_adam(x, labels, classes, epochs, lr, batch_size, seed))
+        else:
+            fits.append(_ridge(x, labels, classes, ridge))
+        del x  # else it would keep this buffer while the next is made
     short = sum(int((~fit.converged).sum()) for fit in fits if fit.converged is not None)
     if short:
         warnings.warn(
@@ -129,7 +130,7 @@ class _Copied:
     """An array, perhaps a read-only map of a file, that becomes a tensor when called."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+        self.array, self.shape = array, array.shape
 
     def __call__(self) -> Tensor:
         return torch.from_numpy(np.array(self.array))
@@ -144,16 +145,42 @@ def _only_numpy(features: Any, labels: Any) -> bool:
     )
 
 
+def _held(method: str, n: int, d: int, itemsize: int, *, classes: int, batch_size: int) -> int:
+    """The bytes that a probe on n samples of width d holds at most while it is fitted, features included."""
+    scores, weight = classes * n, classes * (d + 1)
+    if method == "softmax":
+        # Scores here and on the line, errors, a few vectors over samples; what L-BFGS remembers of weights.
+        return itemsize * (n * d + 8 * scores + 4 * n + (2 * MEMORY + 8) * weight + 8 * d)
+    if method == "adam":
+        batch = min(batch_size, n)
+        # One-hot labels, the order, a batch with its scores; weights, their gradient and its two means.
+        return itemsize * (n * d + scores + 4 * n + batch * (d + 3 * classes) + 6 * weight)
+    side = min(n, d)
+    # In float64: the features again if they are not, a product and its factor, both sides of the equation.
+    again = n * d if itemsize < 8 else 0
+    sides = 2 * side**2 + 3 * side * classes
+    return itemsize * (n * d + weight) + 8 * (again + sides + scores + n + 2 * weight + 4 * d)
+
+
 def _groups(
-    loads: list[Loader], n: int, classes: int, chunk: int, max_bytes: int, any_width: bool
+    loads: list[Loader], n: int, chunk: int, max_bytes: int, held: Callable[[int, int], int], any_width: bool
 ) -> Iterator[Tensor]:
     """Neighbors of the same width, as many as fit, as (n, p, d): a buffer that is used again.
 
-    Samples first: a batch of all probes is then one copy of whole rows.
+    ``held(d, itemsize)`` is what one of them takes. Samples first: a batch of all probes is then one copy of
+    whole rows. A group is handed out before the next representation is read, unless only reading tells
+    that its width is another.
     """
     buffer: Tensor | None = None
     dtype, filled, width = torch.float32, 0, 0
     for i, load in enumerate(loads):
+        ahead = load.width() if any_width else None
+        if buffer is not None:
+            other = ahead is not None and ahead != buffer.shape[2]
+            if filled == buffer.shape[1] or other:
+                yield buffer[:, :filled]
+                filled = 0
+                buffer = None if other else buffer
         x = load()
         if len(x) != n:
             raise ValueError(
@@ -168,14 +195,12 @@ def _groups(
                 f"features should all have the same shape, but the first have {(n, width)} and {load.name} "
                 f"has {(n, d)}. Pass layers of different width as a dict: {{name: features}}."
             )
-        if buffer is not None and (filled == buffer.shape[1] or d != buffer.shape[2]):
-            yield buffer[:, :filled]
-            filled = 0
-            buffer = buffer if d == buffer.shape[2] else None
+        if buffer is not None and d != buffer.shape[2]:
+            if filled:
+                yield buffer[:, :filled]
+            buffer, filled = None, 0
         if buffer is None:
-            # Features, their scores and a few copies of these, weights and what L-BFGS remembers of them.
-            entries = n * d + 6 * classes * n + (2 * MEMORY + 6) * classes * d
-            room = max(1, max_bytes // (entries * dtype.itemsize))
+            room = max(1, max_bytes // held(d, dtype.itemsize))
             buffer = x.new_empty(n, min(chunk, len(loads) - i, room), d, dtype=dtype)
         buffer[:, filled] = x
         filled += 1
@@ -184,10 +209,17 @@ def _groups(
     yield buffer[:, :filled]
 
 
-def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, seed: int) -> Probes:
+def _one_hot(labels: Tensor, classes: int, like: Tensor) -> Tensor:
+    labels = labels.to(like.device)
+    return like.new_zeros(len(labels), classes).scatter_(1, labels[:, None], 1.0)
+
+
+def _adam(
+    x: Tensor, labels: Tensor, classes: int, epochs: int, lr: float, batch_size: int, seed: int
+) -> Probes:
     """Softmax regression of all probes of a chunk in one go, with the gradient written out."""
     n, p, d = x.shape
-    c = targets.shape[1]
+    c, targets = classes, _one_hot(labels, classes, x)
     g = torch.Generator().manual_seed(seed)
     bound = 1 / math.sqrt(d)
     # Drawn in float64, so that every precision starts from the same numbers.
@@ -215,22 +247,29 @@ def _adam(x: Tensor, targets: Tensor, epochs: int, lr: float, batch_size: int, s
     return Probes(weight, bias[..., 0])
 
 
-def _ridge(x: Tensor, targets: Tensor, ridge: float) -> Probes:
-    """Regression on one-hot labels, in float64, on the smaller side of each representation."""
-    a, y = working(x).transpose(0, 1), working(targets)
-    mean, share = a.mean(dim=1, keepdim=True), y.mean(dim=0)
-    a = a - mean
-    n, d = a.shape[1:]
+def _ridge(x: Tensor, labels: Tensor, classes: int, ridge: float) -> Probes:
+    """Regression on one-hot labels, in float64, on the smaller side of each representation.
+
+    ``x`` is (n, p, d) and may be written to.
+    """
+    a = working(x)
+    y = _one_hot(labels, classes, a)
+    mean, share = a.mean(dim=0)[..., None], y.mean(dim=0)
+    a, y = a.sub_(mean[..., 0]).transpose(0, 1), y.sub_(share)
+    p, n, d = a.shape
     left, right = (a, a.mT) if n < d else (a.mT, a)
-    eye = torch.eye(min(n, d), dtype=a.dtype, device=a.device)
-    rhs = y - share if n < d else a.mT @ (y - share)
-    factor, info = torch.linalg.cholesky_ex(left @ right + n * ridge * eye)
+    rhs = y.expand(p, n, classes)
+    rhs = rhs if n < d else torch.bmm(a.mT, rhs)
+    gram = torch.bmm(left, right)
+    gram.diagonal(dim1=1, dim2=2).add_(n * ridge)
+    factor, info = torch.linalg.cholesky_ex(gram)
+    del gram
     if info.any():
         raise ValueError("ridge should be larger: some features are linear combinations of others.")
-    solved = torch.cholesky_solve(rhs.expand(len(a), *rhs.shape[-2:]), factor)
-    weight = (a.mT @ solved if n < d else solved).mT
-    bias = share - (weight @ mean.mT)[..., 0]
-    return Probes(weight.to(x), bias.to(x), torch.ones(len(a), dtype=torch.bool, device=x.device))
+    solved = torch.cholesky_solve(rhs, factor)
+    weight = (torch.bmm(a.mT, solved) if n < d else solved).mT
+    bias = share - torch.bmm(weight, mean)[..., 0]
+    return Probes(weight.to(x), bias.to(x), torch.ones(p, dtype=torch.bool, device=x.device))
 
 
 def _labels(labels: Tensor, classes: int | None) -> tuple[Tensor, int]:

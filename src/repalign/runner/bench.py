@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import write_json
-from repalign.machine import memory
 from repalign.runner.execute import commit
 from repalign.runner.pages import UserError
 from repalign.study import style
@@ -31,7 +29,9 @@ from repalign.study.run import machine, versions
 def run(root: Path, names: list[str]) -> Path:
     """Run the benchmarks whose file names contain one of ``names`` (all when empty); returns the record.
 
-    A new run replaces only what it measured; the rest of the day's record stays.
+    A new run replaces only what it measured; the rest of the day's record stays. Ratios that have fallen by
+    more than a tenth since the record before are named. Processes are plain ones, as a user's own would be:
+    what the project sets for its kernels is a row of its own.
     """
     scripts = sorted((root / "benchmarks").glob("bench_*.py"))
     chosen = [s for s in scripts if not names or any(name in s.stem for name in names)]
@@ -39,15 +39,15 @@ def run(root: Path, names: list[str]) -> Path:
         raise UserError(
             f"no benchmark matches {', '.join(names)}. There are: {', '.join(s.stem for s in scripts)}."
         )
+    before = newest(root)
     place = root / "records" / "bench" / f"{time.strftime('%Y-%m-%d')}.json"
     kept = json.loads(place.read_text(encoding="utf-8"))["benchmarks"] if place.is_file() else {}
     for script in chosen:
         print(f"== {script.stem}", flush=True)
         with tempfile.TemporaryDirectory() as directory:
             target = Path(directory) / "report.json"
-            environment = {**memory.environment(), **os.environ}
             command = [sys.executable, str(script), str(target)]
-            done = subprocess.run(command, cwd=root, env=environment, check=False)
+            done = subprocess.run(command, cwd=root, check=False)
             if done.returncode or not target.is_file():
                 raise UserError(f"{script.name} failed; the numbers of the others are kept in {place}.")
             report = json.loads(target.read_text(encoding="utf-8"))
@@ -55,7 +55,22 @@ def run(root: Path, names: list[str]) -> Path:
         kept[script.stem] = {**report, "commit": commit(root)}
         about = {"machine": machine(), "versions": versions()}
         write_json(place, {"date": place.stem, **about, "benchmarks": kept})
+        for line in fallen(before, script.stem, report["rows"]):
+            print(line, flush=True)
     return place
+
+
+def fallen(before: dict[str, Any] | None, name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """What to say of ratios that were higher, by more than a tenth, in the record ``before``."""
+    then = before["benchmarks"].get(name, {}).get("rows", []) if before else []
+    ratios = {(row["work"], row["against"]): row["theirs"] / row["ours"] for row in then if row.get("theirs")}
+    said = []
+    for row in rows:
+        was = ratios.get((row["work"], row["against"]))
+        now = row["theirs"] / row["ours"] if row.get("theirs") else 0.0
+        if was is not None and now < 0.9 * was:
+            said.append(f"fell: {row['work']}, against {row['against']}: {_short(was)}× to {_short(now)}×")
+    return said
 
 
 def newest(root: Path) -> dict[str, Any] | None:

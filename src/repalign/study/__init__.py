@@ -13,7 +13,7 @@ A page calls these in reading order::
 """
 
 from repalign.study.claims import claim, claims
-from repalign.study.effects import above, below, interval, ordered, share, verdict, within
+from repalign.study.effects import above, below, interval, ordered, ratio, share, verdict, within
 from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, seeds, settings
 from repalign.study.store import cached
@@ -34,6 +34,7 @@ __all__ = [
     "grid",
     "interval",
     "ordered",
+    "ratio",
     "seeds",
     "settings",
     "share",

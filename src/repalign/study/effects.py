@@ -153,6 +153,36 @@ def share(
     return Effect([float(hits), float(trials)], side, [bound], hits / trials, ends, "share", paper)
 
 
+def ratio(top: Iterable[float], bottom: Iterable[float], level: float = LEVEL) -> tuple[float, float, float]:
+    """The ratio of two means over the same runs, with the ends of Fieller's interval: for the eye.
+
+    For a verdict ask the same of a difference: "more than half of" is ``above(top - bottom / 2)``, which has
+    a value per run and the same answer. The ends are infinite where the mean of ``bottom`` may be 0: nothing
+    is known of the ratio then.
+
+    >>> tuple(round(v, 2) for v in ratio([1.9, 2.1, 2.3], [0.9, 1.0, 1.1]))
+    (2.1, 2.08, 2.13)
+    """
+    from scipy import stats
+
+    a, b = (np.asarray(list(values), dtype=float) for values in (top, bottom))
+    if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
+        raise ValueError(
+            f"a ratio needs both quantities in the same two runs or more, but they have shapes {a.shape} and "
+            f"{b.shape}."
+        )
+    n = len(a)
+    # The ratios r for which the mean of a - r b differs from 0 by no more than its error.
+    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    aa, ab, bb = (float(v) for v in np.cov(a, b)[[0, 0, 1], [0, 1, 1]] * t * t / n)
+    square = b.mean() ** 2 - bb
+    if square <= 0:
+        return float(a.mean() / b.mean()), -math.inf, math.inf
+    middle = a.mean() * b.mean() - ab
+    half = math.sqrt(max(0.0, middle**2 - square * (a.mean() ** 2 - aa)))
+    return float(a.mean() / b.mean()), float((middle - half) / square), float((middle + half) / square)
+
+
 def interval(values: Iterable[float], level: float = LEVEL) -> tuple[float, float]:
     """Student's interval for the mean of independent runs.
 

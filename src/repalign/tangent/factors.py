@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from repalign.tangent.uses import Lookup, Product, Through, Use
@@ -22,7 +22,7 @@ from repalign.tangent.uses import Lookup, Product, Through, Use
 # A multiplication in a Gram over positions costs this many in a Gram over columns: its products are small
 # ones. Measured on one core with 16 to 128 positions and 64 to 1024 columns, for all outputs and the trace.
 _SMALL = {False: 1.8, True: 0.5}
-_CACHE = 2**17  # numbers that stay near the processor
+_ROWS = 40  # of one sample or a few, that meet the other side in one product
 _PASS = 16  # and one that is followed by a pass through memory costs so many
 
 
@@ -77,15 +77,25 @@ class Outer:
             g.unflatten(0, (n, k)).mul_(f.reshape(n, n2).repeat_interleave(k2, dim=1)[:, None])
             return g
         # Meeting the forward part first leaves one sum over positions for the outputs of the other side.
-        step = max(1, _CACHE // (k * p2 * m))
-        some = [slice(i, i + step) for i in range(0, n, step)]
-        columns = [
-            torch.cat(
-                [torch.matmul(f[i, None, :, j].mT, self.b[i]).reshape(-1, p2 * m) @ right for i in some]
-            )
-            for j, right in enumerate(other.b.reshape(n2, k2, -1).mT)
-        ]
-        return torch.cat(columns, dim=1)
+        turned = f.permute(2, 0, 3, 1)[:, :, None].expand(n2, n, k, p2, p)
+        right = other.b.reshape(n2, k2, p2 * m)
+        if f.requires_grad or self.b.requires_grad or right.requires_grad:
+            columns = [(t @ self.b).reshape(n * k, p2 * m) @ r.mT for t, r in zip(turned, right, strict=True)]
+            return torch.cat(columns, dim=1)
+        # In memory that is used again and again, for some samples of this side before the other's is met.
+        spare = self.b.new_empty(min(n, max(1, _ROWS // k)), k, p2, m)
+        gram = self.b.new_empty(n2 * k2, n * k)
+        same = self.b.data_ptr() == other.b.data_ptr() and self.b.shape == other.b.shape
+        for i in range(0, n, len(spare)):
+            some = spare[: n - i]
+            rows = slice(i * k, (i + len(some)) * k)
+            for j in range(i if same else 0, n2):
+                for e, met in enumerate(some, i):
+                    torch.bmm(turned[j, e], self.b[e], out=met)
+                torch.mm(right[j], some.view(-1, p2 * m).mT, out=gram[j * k2 : (j + 1) * k2, rows])
+            if same:  # symmetric: what is above is a mirror image of what is below
+                gram[: rows.start, rows] = gram[rows, : rows.start].mT
+        return gram.mT
 
     def pull(self, v: Float[Tensor, "n k g"]) -> tuple[Tensor, ...]:
         w = torch.einsum("nkpm,nkg->gmnp", self.b, v).flatten(2)
@@ -241,14 +251,21 @@ def factor(
     if way == "table":
         assert isinstance(uses[0], Lookup)
         return Table.of(a, b, uses[0].shape[0])
-    a, b = a[:, :, 0].to(b.dtype), b[:, :, :, 0].contiguous()
+    a, b = a[:, :, 0].to(b.dtype), b[:, :, :, 0]
     if a.shape[1] > 1:
         # Behind the last attention only the class token matters, say: the others' gradients are 0.
-        live = b.abs().amax(dim=(0, 1, 3)) != 0
+        live = _live(b)
         if not live.all():
             live[0] |= not live.any()
             a, b = a[:, live], b[:, :, live]
-    return Outer(a, b, ones, dense=way == "columns")
+    # Of several positions each sample is multiplied by itself, and its outputs may lie apart.
+    return Outer(a, b.contiguous() if b.shape[2] == 1 else b, ones, dense=way == "columns")
+
+
+def _live(b: Float[Tensor, "n k p m"]) -> Bool[Tensor, " p"]:
+    """The positions where some gradient is not 0: nearly always the first sample tells."""
+    live = (b[0, 0] != 0).any(dim=1)
+    return live if live.all() else (b != 0).any(dim=3).flatten(0, 1).any(dim=0)
 
 
 def _join(pieces: list[Tensor], dim: int) -> Tensor:

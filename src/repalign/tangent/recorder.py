@@ -184,8 +184,11 @@ class Recorder(TorchFunctionMode):
                 self._linear(x, w, b, [kw, key(bias, third)])
                 for x, w, b, kw, third in zip((q, k, v), weights, biases, keys, (1, 2, 3), strict=True)
             )
-        same = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
         out_weight, out_bias = a["out_proj_weight"], a["out_proj_bias"]
+        if q.ndim == 3 and not a["need_weights"] and not any(_given(a[name]) for name in _EXTRAS):
+            attended = _attend(q, k, v, a["num_heads"])
+            return self._linear(attended, out_weight, out_bias, [key(out_weight), key(out_bias)]), None
+        same = torch.eye(q.shape[-1], dtype=q.dtype, device=q.device)
         a |= {"query": q, "key": k, "value": v, "in_proj_weight": None, "in_proj_bias": None}
         a |= {f"{name}_proj_weight": same for name in "qkv"} | {"use_separate_proj_weight": True}
         a |= {"out_proj_weight": same, "out_proj_bias": None}
@@ -193,6 +196,21 @@ class Recorder(TorchFunctionMode):
         attended, weights_out = nnf.multi_head_attention_forward(**a)
         out = self._linear(attended, out_weight, out_bias, [key(out_weight), key(out_bias)])
         return out, weights_out
+
+
+# What attention may have besides queries, keys and values.
+_MASKS = ("attn_mask", "key_padding_mask", "is_causal")
+_EXTRAS = (*_MASKS, "bias_k", "bias_v", "static_k", "static_v", "add_zero_attn")
+
+
+def _given(extra: Any) -> bool:
+    return isinstance(extra, Tensor) or bool(extra)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
+    """Attention between projections of shape (tokens, n, d), for the usual case without any extras."""
+    split = (t.unflatten(2, (heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
+    return nnf.scaled_dot_product_attention(*split).permute(2, 0, 1, 3).flatten(2)
 
 
 def _readable(func: Any, kwargs: dict[str, Any]) -> bool:
