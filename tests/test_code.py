@@ -488,6 +488,61 @@ def test_a_result_depends_on_the_definitions_that_it_reaches(root, file, old, ne
     assert (digest(edited) != digest(FILES)) == matters
 
 
+NETWORKS = {
+    "__init__.py": "",
+    "nets.py": """
+        from repalign.parts import deep, plain, wide
+        NAMES = {"plain": plain, "wide": lambda: wide(2), "deep": deep}
+        STEPS = {"constant": 1, "linear": 2}
+        def build(name, steps="constant"):
+            return NAMES[name](), STEPS[steps]
+        """,
+    "parts.py": """
+        def plain():
+            return 1
+        def wide(k):
+            return k
+        def deep():
+            return 3 * inner()
+        def inner():
+            return 4
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    "named, file, old, new, matters",
+    [
+        (["plain"], "parts.py", "return 1", "return 9", True),
+        (["plain"], "parts.py", "return k", "return 9", False),
+        (["plain"], "parts.py", "return 4", "return 9", False),
+        (["deep"], "parts.py", "return 4", "return 9", True),
+        (["wide"], "nets.py", "wide(2)", "wide(3)", True),
+        (["plain"], "nets.py", '"deep": deep', '"deep": deep, "new": inner', False),
+        (["plain"], "nets.py", '"deep": deep', '"deeper": deep', False),
+        (["new"], "nets.py", '"deep": deep', '"new": deep', True),
+        # Nothing is named that the table has: then every row may be the one.
+        (["other"], "parts.py", "return k", "return 9", True),
+        ([], "parts.py", "return k", "return 9", True),
+        # A key in quotes in the code that is reached counts as well, and so does one more that is named.
+        (["plain"], "nets.py", '"constant": 1', '"constant": 5', True),
+        (["plain"], "nets.py", '"linear": 2', '"linear": 5', False),
+        (["plain", "linear"], "nets.py", '"linear": 2', '"linear": 5', True),
+        (["plain", "linear"], "nets.py", '"constant": 1', '"constant": 5', True),
+        # Without names all rows count.
+        (None, "parts.py", "return k", "return 9", True),
+    ],
+)
+def test_of_a_table_the_rows_that_are_named_count(named, file, old, new, matters):
+    def digest(files):
+        package = Sources({path: textwrap.dedent(text).encode() for path, text in files.items()})
+        return package.digest(["repalign.nets:build"], named=named)
+
+    assert old in NETWORKS[file]
+    edited = {**NETWORKS, file: NETWORKS[file].replace(old, new)}
+    assert (digest(edited) != digest(NETWORKS)) == matters
+
+
 def test_what_a_page_reaches():
     page = """
 from repalign import data, measures as m

@@ -115,12 +115,16 @@ def edited(path, old, new):
     ("path", "old", "new", "same"),
     [
         ("data/sets.py", "SETS: dict[str, Set] = {", 'SETS: dict[str, Set] = {\n    "new": None,', True),
+        ("models/__init__.py", '"rbf": RBFNetwork,', '"rbf": RBFNetwork, "new": VGG,', True),
+        ("models/resnet11.py", "ReLU", "SiLU", True),
+        ("models/resnet.py", "skip + self", "self", False),
+        ("models/t2t.py", "depth", "deep", False),
         ("alignment/spectra.py", "return", "return 1 *", False),
     ],
 )
-def test_a_new_set_makes_no_record_stale(monkeypatch, path, old, new, same):
-    """Of any page of the book: what its data are is in the record."""
-    page = (ROOT / "notebooks/imani/02_alignment.py").read_text(encoding="utf-8")
+def test_a_new_set_or_network_makes_no_record_stale(monkeypatch, path, old, new, same):
+    """What the data are is in the record, and this page names the networks that it builds."""
+    page = (ROOT / "notebooks/imani/09_natural_and_artificial.py").read_text(encoding="utf-8")
     before = stale.made_by(page, "desktop")
     package = edited(path, old, new)
     monkeypatch.setattr(stale, "on_disk", lambda: package)

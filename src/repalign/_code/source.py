@@ -49,6 +49,7 @@ class _Seen:
     text: list[str] = field(default_factory=list)
     reached: set[_Node] = field(default_factory=set)
     outside: set[str] = field(default_factory=set)
+    strings: set[str] = field(default_factory=set)  # in quotes
 
 
 class Sources:
@@ -63,20 +64,48 @@ class Sources:
         self._parsed: dict[str, Module] = {}
         self._seen: dict[_Node, _Seen] = {}
 
-    def digest(self, roots: Iterable[str], *, libraries: bool = True, beside: tuple[str, ...] = ()) -> str:
+    def digest(
+        self,
+        roots: Iterable[str],
+        *,
+        libraries: bool = True,
+        beside: tuple[str, ...] = (),
+        named: Iterable[str] | None = None,
+    ) -> str:
         """Fingerprint of all that ``roots`` reach, with the versions of the ``libraries`` that it uses.
 
         A root is a definition ("repalign.alignment:spectrum"), a whole module ("repalign.alignment"), or
         what a module does on import ("repalign.alignment:"). Modules ``beside``, and those below them, are
-        left out.
+        left out. With ``named``, strings that the user of the roots has in quotes, a table such as
+        ``models.NAMES`` counts only by the rows whose keys are among these or are quoted in the code reached;
+        by all of them where there is none. A key that is put together at run time is not seen.
         """
+        left_out = tuple(f"{name}." for name in beside)
         found: dict[_Node, _Seen] = {}
-        wanted = {self._node(root) for root in roots}
-        while wanted:
-            node = wanted.pop()
-            if node not in found and not f"{node[0]}.".startswith(tuple(f"{name}." for name in beside)):
-                found[node] = self._look(node)
-                wanted |= found[node].reached
+        wanted, quoted = {self._node(root) for root in roots}, set(named or ())
+        tables: dict[_Node, dict[str, _Seen]] = {}
+        while True:
+            while wanted:
+                node = wanted.pop()
+                if node in found or node in tables or f"{node[0]}.".startswith(left_out):
+                    continue
+                rows = self._rows(node) if named is not None else {}
+                if rows:
+                    tables[node] = rows
+                else:
+                    found[node] = self._look(node)
+                    wanted |= found[node].reached
+                    quoted |= found[node].strings
+            for (module, name), rows in tables.items():
+                used = quoted & rows.keys() or rows.keys()
+                added = {(module, f"{name}[{key}]"): rows[key] for key in used}
+                new = {node: seen for node, seen in added.items() if node not in found}
+                found |= new
+                for seen in new.values():
+                    wanted |= seen.reached
+                    quoted |= seen.strings
+            if not wanted:
+                break
         listed = [text for node in sorted(found) if found[node].text for text in (*node, *found[node].text)]
         outside = set[str]().union(*(seen.outside for seen in found.values())) if libraries else set()
         return digest(*listed, *(f"{name}={library_version(name)}" for name in sorted(outside)))
@@ -124,9 +153,29 @@ class Sources:
             self._seen[node] = seen
         return self._seen[node]
 
+    def _rows(self, node: _Node) -> dict[str, _Seen]:
+        """The rows of a table, a module's one dict with strings as keys; none for anything else."""
+        made = self._module(node[0]).made.get(node[1], [])
+        table = made[0].value if len(made) == 1 and isinstance(made[0], (ast.Assign, ast.AnnAssign)) else None
+        if not isinstance(table, ast.Dict) or not table.keys:
+            return {}
+        keys = [
+            key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        ]
+        if len(keys) < len(table.keys):
+            return {}
+        rows = {}
+        for key, value in zip(keys, table.values, strict=True):
+            # With the module's own effects and the name: what a definition has that is not a table.
+            seen = _Seen(text=[ast.dump(value)], reached={(node[0], EFFECTS)})
+            self._names(ast.Expr(value), self._module(node[0]), seen)
+            rows[key] = seen
+        return rows
+
     def _names(self, statement: ast.stmt, module: Module, seen: _Seen) -> None:
         """Add what the names in ``statement`` mean to ``seen``."""
         local: dict[str, _Alias] = {}
+        seen.strings.update(_strings(statement))
         for part in ast.walk(statement):
             if isinstance(part, (ast.Import, ast.ImportFrom)):
                 local.update(_aliases(part, module.home))

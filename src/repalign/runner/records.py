@@ -169,14 +169,15 @@ def _settled(claim: dict[str, Any]) -> bool:
     return claim["verdict"] in ("EXACT", "SHOWN", "REPRODUCED")
 
 
-def _against(claim: dict[str, Any], most: int = 3) -> str:
+def _in_the_way(claim: dict[str, Any], most: int = 3) -> str:
     """The effects that keep a claim from being reproduced, those that are a no first."""
     against = [e for answer in ("no", "open") for e in claim["effects"] if e["answer"] == answer]
     if not against:
         return in_words(claim)
     parts = [f"{_one_effect(effect)}, {effect['answer']}" for effect in against[:most]]
     more = [f"{len(against) - most} more"] if len(against) > most else []
-    return f"{len(against)} of {len(claim['effects'])} effects against it: " + "; ".join([*parts, *more])
+    of = f"{len(against)} of {len(claim['effects'])} effects"
+    return f"{of} without a yes: " + "; ".join([*parts, *more])
 
 
 def write_readme(root: Path, pages: list[Page]) -> None:
@@ -194,7 +195,7 @@ def write_readme(root: Path, pages: list[Page]) -> None:
     failed = [claim for _, record in found for claim in record.claims.values() if not _settled(claim)]
     if failed:
         rows += ["", "Claims that are open, or hold in part or not at all; their pages say more:", ""]
-        rows += [f"- `{claim['id']}`, {claim['verdict'].lower()}: {_against(claim)}" for claim in failed]
+        rows += [f"- `{claim['id']}`, {claim['verdict'].lower()}: {_in_the_way(claim)}" for claim in failed]
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     pattern = r"(<!-- scoreboard -->\n).*?(<!-- /scoreboard -->)"

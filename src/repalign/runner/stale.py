@@ -36,7 +36,11 @@ def made_by(source: str, profile: str) -> dict[str, str]:
     statements = [statement for tree in trees for statement in tree.body]
     package = on_disk()
     roots = package.page("\n".join(map(ast.unparse, statements)))
-    used = package.digest(roots, libraries=False, beside=_BESIDE)
+    # Of a table of networks or recipes, the rows that the page names: others may be added and changed.
+    quoted = {n.value for s in statements for n in ast.walk(s) if isinstance(n, ast.Constant)}
+    quoted |= {n.value for n in ast.walk(ast.parse("\n".join(settings))) if isinstance(n, ast.Constant)}
+    named = {value for value in quoted if isinstance(value, str)}
+    used = package.digest(roots, libraries=False, beside=_BESIDE, named=named)
     answers = package.digest(_effects(roots), libraries=False)
     # What the page takes from the package counts by what it is, not by the line that imports it.
     own = [s for s in statements if not (isinstance(s, ast.ImportFrom) and _of_package(s))]
