@@ -358,7 +358,7 @@ for ax, v in zip(axes.flat, torch.cat([a, b])):
 swap = "one block a group, width factor 1, 16 pixels in place of 4, 4 and 32"
 swap = "" if s.net == (4, 4) else swap
 caption = "Figure 3: first eigenvectors of patches (above) and of the filters "
-caption += "of a pair (below). They may be mixed or in another order. " + swap
+caption += "of a pair (below, signs matched), perhaps mixed, reordered. " + swap
 study.show(fig, "maennel.fig3", caption)
 ramp, effects, told = torch.arange(75).double().diag(), {}, {}
 drawn = [random_basis(75, seed=k) for k in range(100)]
@@ -386,8 +386,8 @@ study.table(table, "Agreement, mean over pairs; the paper's is of filters.")
 # ## What differs from the paper, and why
 #
 # - Networks, samples and first weights are smaller, the rate is constant:
-#   large weights hardly move in so few steps. The residual network learns few
-#   of its labels, but early steps shape filters that start so small.
+#   large weights hardly move in so few steps. The residual network may learn few
+#   labels, but early steps shape filters that start so small.
 # - Every score has its floor beside it, and ten random bases are averaged.
 #
 # ## Try it

@@ -127,7 +127,7 @@ def misalignment_scores(
     >>> A = torch.diag(torch.arange(1, 6.0))
     >>> filters = torch.randn(500, 5, generator=torch.Generator().manual_seed(0)) * A.diag()
     >>> [round(score, 2) for score in misalignment_scores(A, filters)]
-    [0.01, 1.85, 0.02]
+    [0.01, 3.47, 0.02]
     """
     if bases < 1:
         raise ValueError(f"bases should be at least 1, but is {bases}.")
