@@ -53,8 +53,10 @@ study.begin("maennel/02_alignment_of_filters")
 # (v_i^\top \Sigma_w^{-1} v_i)} - 1\Bigr) \ge 0,$$
 #
 # with the eigenvectors of $\Sigma_x$ as $v_i$, or a random basis to compare.
-# With $\Sigma_w$ estimated from $m$ weights, perfect alignment scores about
-# $d(d-1)/2m$: the *floor*. The *excess* is the score minus the floor.
+# With $\Sigma_w$ estimated from $m$ independent Gaussian weights, perfect
+# alignment scores about $d(d-1)/2m$ on average: the *floor*. The *excess* is
+# the score minus the floor. Units that were trained together are no longer
+# independent, so their excess may be negative.
 #
 # ## A toy whose answer is known
 #
@@ -270,10 +272,9 @@ study.claim("maennel.prop1", **below(gauss, 0.25), **by)
 # ## Figure 2: a CNN on CIFAR-10
 #
 # A convolution of 3×3 filters ($d = 27$) and a dense layer of 64 units learn
-# random labels. After each epoch we score the filters in the basis of the
+# random labels; after each epoch we score the filters in the basis of the
 # run's own patches. The first filters are isotropic and score the floor on
-# average: to fall, the data's score would have to go below perfect alignment.
-# What training can move is the score in other bases.
+# average, in every basis: to fall, the data's score would have to pass it.
 
 
 # %%
@@ -358,7 +359,7 @@ for ax, v in zip(axes.flat, torch.cat([a, b])):
 swap = "one block a group, width factor 1, 16 pixels in place of 4, 4 and 32"
 swap = "" if s.net == (4, 4) else swap
 caption = "Figure 3: first eigenvectors of patches (above) and of the filters "
-caption += "of a pair (below, signs matched), perhaps mixed, reordered. " + swap
+caption += "of a pair (below, signs matched), maybe in another order. " + swap
 study.show(fig, "maennel.fig3", caption)
 ramp, effects, told = torch.arange(75).double().diag(), {}, {}
 drawn = [random_basis(75, seed=k) for k in range(100)]
@@ -386,8 +387,8 @@ study.table(table, "Agreement, mean over pairs; the paper's is of filters.")
 # ## What differs from the paper, and why
 #
 # - Networks, samples and first weights are smaller, the rate is constant:
-#   large weights hardly move in so few steps. The residual network may learn few
-#   labels, but early steps shape filters that start so small.
+#   large weights hardly move in so few steps. The residual network may learn
+#   few labels, but early steps shape filters that start so small.
 # - Every score has its floor beside it, and ten random bases are averaged.
 #
 # ## Try it
