@@ -16,7 +16,10 @@ from repalign.covariance import (
     misalignment,
     misalignment_floor,
     misalignment_in,
+    misalignment_scores,
+    overlap,
     patch_covariance,
+    random_basis,
     rotation_error,
     transfer_function,
 )
@@ -290,6 +293,10 @@ SKEW = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
         (lambda: misalignment(EYE, EYE, rtol=1.5), r"rtol should be in"),
         (lambda: misalignment_in(SKEW, EYE[:2, :2]), r"basis should be orthonormal"),
         (lambda: misalignment_floor(27, 27), r"m > d"),
+        (lambda: misalignment_scores(EYE, torch.randn(9, 3), bases=0), r"bases should be at least 1"),
+        (lambda: overlap(EYE, EYE, 4), r"k should be from 1 to 3"),
+        (lambda: overlap(EYE, EYE[:2, :2], 1), r"\(3, 3\) and \(2, 2\)"),
+        (lambda: random_basis(0, seed=0), r"d should be at least 1"),
         (lambda: transfer_function(-EYE, EYE), r"data_cov should have no negative eigenvalue"),
         (lambda: transfer_function(EYE, -EYE), r"weight_cov should have no negative"),
         (lambda: patch_covariance(torch.ones(2, 3, 8), 3), r"images should have shape \(n, c, h, w\)"),
@@ -304,3 +311,30 @@ SKEW = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
 def test_bad_input_says_what_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_overlap_sees_spaces_and_not_their_bases():
+    values = torch.arange(1, 9, dtype=torch.float64)
+    q = rotation(8, 0)
+    inside = torch.block_diag(rotation(5, 1), rotation(3, 2))  # the first 3 eigenvectors are the last columns
+    A, B = (q @ v @ torch.diag(values) @ v.mT @ q.mT for v in (torch.eye(8).double(), inside))
+    assert torch.allclose(overlap(A, B, 3), torch.tensor(1.0, dtype=torch.float64))
+    assert overlap(A, B, 1) < 0.999
+    assert torch.allclose(overlap(A, B, 8), torch.tensor(1.0, dtype=torch.float64))
+    turned = [overlap(A, r @ B @ r.mT, 2) for r in (random_basis(8, seed=s) for s in range(300))]
+    assert abs(float(torch.stack(turned).mean()) - 2 / 8) < 0.03
+
+
+def test_scores_of_isotropic_filters_are_the_floor_in_every_basis_and_of_aligned_ones_in_their_own():
+    A = torch.diag(torch.arange(1, 7.0))
+    drawn = [torch.randn(120, 6, generator=torch.Generator().manual_seed(k)) for k in range(60)]
+    isotropic = torch.tensor([misalignment_scores(A, w, bases=3, seed=k) for k, w in enumerate(drawn)])
+    aligned = torch.tensor(
+        [misalignment_scores(A, w * A.diag(), bases=3, seed=k) for k, w in enumerate(drawn)]
+    )
+    floor = misalignment_floor(6, 119)
+    assert torch.allclose(isotropic.mean(dim=0), torch.tensor(floor), atol=0.02)
+    assert abs(float(aligned[:, 0].mean()) - floor) < 0.02
+    assert float(aligned[:, 1].min()) > 2 * floor
+    with_shape = misalignment_scores(np.eye(12), torch.randn(40, 3, 2, 2))
+    assert with_shape.floor == misalignment_floor(12, 39)

@@ -36,6 +36,14 @@ class TransferFunction(NamedTuple):
     tau: Float[Tensor, " d"]
 
 
+class Scores(NamedTuple):
+    """Misalignment in the data's basis, its mean in random bases, and the floor, that of alignment."""
+
+    data: float
+    random: float
+    floor: float
+
+
 @numpy_too
 def misalignment(
     A: Float[Tensor, "d d"], B: Float[Tensor, "d d"], *, rtol: float | None = None
@@ -93,6 +101,60 @@ def misalignment_floor(d: int, m: int) -> float:
     a = (m - d + 1) / 2
     log_mean = math.lgamma(a - 0.5) - math.lgamma(a) + math.lgamma(m / 2) - math.lgamma((m - 1) / 2)
     return d * math.expm1(log_mean)
+
+
+def random_basis(d: int, *, seed: int) -> Float[Tensor, "d d"]:
+    """The columns of a random orthogonal matrix, in float64: a basis that knows nothing of the data.
+
+    >>> basis = random_basis(3, seed=0)
+    >>> torch.allclose(basis.mT @ basis, torch.eye(3).double())
+    True
+    """
+    if d < 1:
+        raise ValueError(f"d should be at least 1, but is {d}.")
+    drawn = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.linalg.qr(drawn).Q
+
+
+def misalignment_scores(
+    A: Float[Tensor, "d d"], filters: Float[Tensor, "m *s"], *, bases: int = 10, seed: int = 0
+) -> Scores:
+    """The score of ``filters`` about their mean in A's basis, beside that of random bases and the floor.
+
+    Isotropic filters score the floor on average in every basis, so only a random score above the floor
+    gives that of the data something to be below.
+
+    >>> A = torch.diag(torch.arange(1, 6.0))
+    >>> filters = torch.randn(500, 5, generator=torch.Generator().manual_seed(0)) * A.diag()
+    >>> [round(score, 2) for score in misalignment_scores(A, filters)]
+    [0.01, 3.47, 0.02]
+    """
+    if bases < 1:
+        raise ValueError(f"bases should be at least 1, but is {bases}.")
+    found = filter_covariance(torch.as_tensor(filters).detach().cpu().double())
+    d = len(found)
+    drawn = [random_basis(d, seed=bases * seed + k) for k in range(bases)]
+    other = [float(misalignment_in(basis, found)) for basis in drawn]
+    own = float(misalignment(torch.as_tensor(A).cpu().double(), found))
+    return Scores(own, sum(other) / bases, misalignment_floor(d, len(filters) - 1))
+
+
+@numpy_too
+def overlap(A: Float[Tensor, "d d"], B: Float[Tensor, "d d"], k: int) -> Float[Tensor, ""]:
+    """Mean squared cosine of the angles between the spaces of the first k eigenvectors of A and of B.
+
+    1 when the spaces are equal, whatever their bases; k/d on average for a random space (Maennel fig. 3).
+
+    >>> A, B = torch.diag(torch.tensor([3.0, 2.0, 1.0])), torch.diag(torch.tensor([2.0, 3.0, 1.0]))
+    >>> overlap(A, B, 1), overlap(A, B, 2)
+    (tensor(0.), tensor(1.))
+    """
+    a, b = _covariance(A, "A"), _covariance(B, "B")
+    _same_size(a, b, "A and B")
+    if not 1 <= k <= len(a):
+        raise ValueError(f"k should be from 1 to {len(a)}, but is {k}.")
+    first, other = (torch.linalg.eigh(working(m)).eigenvectors[:, -k:] for m in (a, b))
+    return ((first.mT @ other).square().sum() / k).to(a)
 
 
 @numpy_too
