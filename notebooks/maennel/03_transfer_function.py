@@ -119,8 +119,8 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
 usual = dict(mlp_lr=(0.05, 0.05, 0.02), mlp_batch=256, mlp_stop=0.01, units=64)
-small = dict(usual, cnn_filters=256, lr=0.02, batch=32, schedule="constant",
-             init_scale=0.5, stride=3)  # fmt: skip
+small = dict(usual, cnn_filters=256, lr=0.03, batch=32, schedule="constant",
+             init_scale=0.3, stride=3)  # fmt: skip
 WIDE = ((2048, 256), (2048, 256), (256, 256))
 s = study.settings(
     profile, change,
@@ -130,12 +130,12 @@ s = study.settings(
         chain_filters=(32, 4), chain_epochs=1, runs=2),
     laptop=dict(
         small, mlp_n=(1000,) * 3, mlp_width=((512, 128),) * 2 + WIDE[2:],
-        mlp_epochs=150, mlp_runs=(4, 4, 4), cnn_n=256, cnn_epochs=30, crop=15,
-        chain_n=192, chain_filters=(128, 8), chain_epochs=20, runs=3),
+        mlp_epochs=150, mlp_runs=(3, 3, 3), cnn_n=256, cnn_epochs=30, crop=15,
+        chain_n=96, chain_filters=(128, 8), chain_epochs=40, runs=3),
     desktop=dict(
         small, mlp_n=(5000, 5000, 2000), mlp_epochs=300, mlp_runs=(8, 8, 24),
         mlp_width=((1024, 256),) * 2 + WIDE[2:], cnn_n=1280, cnn_epochs=30,
-        crop=27, chain_n=384, chain_filters=(256, 8), chain_epochs=30, runs=5),
+        crop=27, chain_n=320, chain_filters=(256, 8), chain_epochs=40, runs=5),
     paper=dict(
         usual, cnn_filters=256, lr=0.01, batch=256, runs=5, schedule="thirds",
         init_scale=1.0, stride=1, mlp_n=(10_000, 10_000, 2000), mlp_width=WIDE,
