@@ -133,7 +133,7 @@ s = study.settings(
     smoke=dict(
         small, pool=1000, n=256, n_test=100, filters=32, units=16, epochs=2,
         tune_epochs=2, runs=2),
-    laptop=dict(small, n=1280, n_test=500, runs=4),
+    laptop=dict(small, n=1280, n_test=500, tune_epochs=15, runs=4),
     desktop=dict(small, runs=12),
     paper=dict(
         pool=50_000, n=10_000, n_test=10_000, classes=10, filters=64,
@@ -280,7 +280,7 @@ drawn = pd.concat(
 )
 fig = plots.curves(
     drawn, x="step", y="accuracy", hue="network", col="panel", height=3.4,
-    aspect=0.95,
+    aspect=0.85,
 )  # fmt: skip
 own = (s.filters, s.stride, s.units) == (64, 1, 256)
 swap = f"Simple CNN with {s.filters} filters of stride {s.stride} and "

@@ -192,8 +192,9 @@ def one_width(units, seed, pool, sizes, task, net, how, tune, device):
     learned = train.accuracy(trained, x, first)
     trained = transfer.rescale(trained, transfer.norms(start))
     moved = transfer.copy_layers(trained, fresh, net["convs"] + 1)
-    old, now = (one.dense.weight.flatten() for one in (start, trained))
-    turned = 1 - float(torch.cosine_similarity(old, now, dim=0))
+    old, now = (transfer.filters(v, "dense") for v in (start, trained))
+    turned = torch.cosine_similarity(old.flatten(), now.flatten(), dim=0)
+    turned = 1 - float(turned)
     y = data.random_labels(len(new), 10, seed=b)
     y = (down.y if labels == "real" else y).to(device)
     rows = [dict(turned=turned, learned=learned)]
@@ -234,8 +235,8 @@ fig = plots.curves(
     sharey=True, height=3.0, aspect=0.85,
 )  # fmt: skip
 own = (s.convs, s.stride, s.filters) == (2, 1, 16)
-swap = f"Simple CNN with {s.convs} convolution(s) of stride {s.stride} and "
-swap += f"{s.filters} filters in place of 2 of stride 1 and 16"
+swap = f"Simple CNN of depth {s.convs} with {s.filters} filters and stride "
+swap += f"{s.stride} in place of depth 2, 16 filters and stride 1"
 task = f"{sizes[1]} images of CIFAR-10 with {s.labels} labels"
 means = plots.averaged(
     drawn, ["units", "network", "epoch"], "training accuracy", "seed"
