@@ -138,8 +138,8 @@ s = study.settings(
     profile, change,
     smoke=small(64, 2, 1, 2, 1, 2, side=8, batch=32, pool=1000, n_test=50,
                 looks=2, scales=(0.5, 1.5)),
-    laptop=small(640, 30, 20, 15, 8, 3, side=8, batch=64, pool=50_000,
-                 n_test=500, looks=15, scales=(0.5, 1.5)),
+    laptop=small(512, 24, 16, 12, 5, 3, side=8, batch=32, pool=50_000,
+                 n_test=500, looks=12, scales=(0.5, 1.5)),
     desktop=small(1280, 60, 40, 30, 30, 6, side=16, batch=256, pool=50_000,
                   n_test=1000, looks=30, scales=(0.5, 1.0, 1.5)),
     paper=dict(
@@ -297,6 +297,7 @@ def draw(id, figures, caption, **how):
     first = (drawn.figure == "negative") * 2 + (drawn.labels == "random") + 1
     first = first.astype(str) + ": " if id == "fig1" else ""
     drawn["panel"] = first + drawn.labels + " labels"
+    drawn["scale"] = drawn.scale.map("scale {:g}".format)
     axes = dict(x="epoch", y="accuracy", hue="start", style="accuracy on")
     fig = plots.curves(drawn, col="panel", sharey=True, **axes, **how)
     swap = f" ({SWAP[figures[0]]})" if SWAP[figures[0]] else ""
@@ -391,8 +392,7 @@ study.table(loud, "Standard deviation of the outputs, by scale.")
 #
 # ## Try it
 #
-# 1. Set `change = {"chain": {"name": "vgg16", "width": 8}}`. How much of the
-#    random labels does a deep narrow network learn in so few steps?
+# 1. Set `change = {"chain": {"name": "vgg16", "width": 8}}`. What is learned?
 # 2. Set `change = {"side": 32}`. Does the sign of a gain depend on the size?
 # 3. In `one_run`, leave out `transfer.rescale`. How do the gains change?
 
