@@ -55,8 +55,7 @@ study.begin("maennel/02_alignment_of_filters")
 # with the eigenvectors of $\Sigma_x$ as $v_i$, or a random basis to compare.
 # With $\Sigma_w$ estimated from $m$ independent Gaussian weights, perfect
 # alignment scores about $d(d-1)/2m$ on average: the *floor*. The *excess* is
-# the score minus the floor. Units that were trained together are no longer
-# independent, so their excess may be negative.
+# score minus floor. Trained units are not independent and may go below it.
 #
 # ## A toy whose answer is known
 #
