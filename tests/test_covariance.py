@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.stats import wishart
 
 from repalign.covariance import (
+    TransferFunction,
     eigenvector_agreement,
     filter_covariance,
     misalignment,
@@ -18,6 +19,7 @@ from repalign.covariance import (
     misalignment_in,
     patch_covariance,
     rotation_error,
+    tilt,
     transfer_function,
 )
 
@@ -304,3 +306,13 @@ SKEW = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
 def test_bad_input_says_what_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_tilt_knows_which_end_is_strong_and_no_scale():
+    sigma = torch.linspace(3, 1, 9)
+    rising = TransferFunction(sigma, sigma.square())
+    assert tilt(rising) > 0 > tilt(TransferFunction(sigma, 1 / sigma))
+    assert tilt(TransferFunction(sigma, 7 * sigma.square())) == pytest.approx(tilt(rising), rel=1e-6)
+    assert tilt(TransferFunction(sigma, torch.ones(9))) == 0
+    with pytest.raises(ValueError, match="three directions"):
+        tilt(TransferFunction(sigma[:2], sigma[:2]))
