@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.stats import wishart
 
 from repalign.covariance import (
+    TransferFunction,
     eigenvector_agreement,
     filter_covariance,
     misalignment,
@@ -21,6 +22,7 @@ from repalign.covariance import (
     patch_covariance,
     random_basis,
     rotation_error,
+    tilt,
     transfer_function,
 )
 
@@ -338,3 +340,13 @@ def test_scores_of_isotropic_filters_are_the_floor_in_every_basis_and_of_aligned
     assert float(aligned[:, 1].min()) > 2 * floor
     with_shape = misalignment_scores(np.eye(12), torch.randn(40, 3, 2, 2))
     assert with_shape.floor == misalignment_floor(12, 39)
+
+
+def test_the_tilt_knows_which_end_is_strong_and_no_scale():
+    sigma = torch.linspace(3, 1, 9)
+    rising = TransferFunction(sigma, sigma.square())
+    assert tilt(rising) > 0 > tilt(TransferFunction(sigma, 1 / sigma))
+    assert tilt(TransferFunction(sigma, 7 * sigma.square())) == pytest.approx(tilt(rising), rel=1e-6)
+    assert tilt(TransferFunction(sigma, torch.ones(9))) == 0
+    with pytest.raises(ValueError, match="three directions"):
+        tilt(TransferFunction(sigma[:2], sigma[:2]))

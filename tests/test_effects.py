@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from repalign.study.effects import above, below, interval, ordered, ratio, share, verdict, wilson, within
+from repalign.study.effects import (
+    above,
+    below,
+    interval,
+    ordered,
+    ratio,
+    share,
+    spearman,
+    verdict,
+    wilson,
+    within,
+)
 
 runs = st.lists(st.floats(-1e3, 1e3, allow_nan=False), min_size=2, max_size=12)
 
@@ -153,6 +164,26 @@ def test_a_ratio_of_means_has_fiellers_interval(seed):
 
 def test_nothing_is_known_of_a_ratio_to_something_about_zero():
     assert ratio([1.0, 2.0, 1.5], [1.0, -1.1, 0.3])[1:] == (-np.inf, np.inf)
+
+
+def test_a_rank_correlation_agrees_with_scipy_and_has_an_interval():
+    draw = np.random.default_rng(3)
+    x = draw.integers(0, 6, 40)  # with ties
+    y = x + draw.normal(size=40) * 2
+    middle, low, high = spearman(x, y)
+    assert middle == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert -1 <= low < middle < high <= 1
+    assert spearman(x, y) == (middle, low, high)  # drawn by a fixed seed
+    assert spearman(np.exp(x), y) == (middle, low, high)
+
+
+def test_a_rank_correlation_of_too_little_tells_nothing():
+    for x, y in (([1.0, 2.0], [1.0, 2.0]), ([1.0] * 4, [1.0, 2.0, 3.0, 4.0])):
+        middle, low, high = spearman(x, y)
+        assert np.isnan(middle)
+        assert (low, high) == (-1, 1)
+    with pytest.raises(ValueError, match="finite values"):
+        spearman([1.0, 2.0, np.nan], [1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("top, bottom", [([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([[1.0, 2.0]], [[1.0, 2.0]])])

@@ -123,6 +123,18 @@ def test_a_scatter_with_its_diagonal_has_equal_axes():
     assert ax.get_xlim()[1] > 0.9
 
 
+def test_a_scatter_in_panels_has_one_legend_and_the_same_colors():
+    frame = pd.DataFrame(
+        dict(x=[0.1, 0.5, 0.2], y=[0.4, 0.9, 0.3], kind=["a", "b", "b"], task=["u", "u", "v"])
+    )
+    first, second = drawn(plots.scatter(frame, x="x", y="y", hue="kind", col="task", diagonal=True)).axes
+    assert [ax.get_title(loc="left") for ax in (first, second)] == ["u", "v"]
+    assert first.get_legend() is None
+    assert second.get_legend() is not None
+    dots = first.collections[0].get_facecolor(), second.collections[0].get_facecolor()
+    assert (dots[0][1] == dots[1][0]).all()
+
+
 def test_a_matrix_prints_ours_and_the_papers():
     ours = pd.DataFrame([[0.5, 0.25]], index=["row"], columns=["a", "b"])
     figure = drawn(plots.matrix(ours, paper=ours + 0.1))

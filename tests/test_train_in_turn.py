@@ -73,3 +73,14 @@ def test_the_area_is_the_mean_height_over_steps():
     for few in (History(), History(steps=[0], train_accuracy=[1.0]), History(steps=[0, 1])):
         with pytest.raises(ValueError, match="two times or more"):
             train.curve_area(few)
+
+
+def test_a_network_that_diverges_counts_as_guessing(task):
+    x, y = task
+    net, how = network(), dict(epochs=2, seed=0, guess=0.2)
+    found = train.learning_areas(net, x, y, lr=0.02, test=(x[:50], y[:50]), **how)
+    history = train.learning_curve(net, x, y, lr=0.02, epochs=2, seed=0)
+    assert found.pop("test") > 0
+    assert found == dict(area=train.curve_area(history), diverged=False)
+    assert train.learning_areas(net, x, y, lr=1e9, **how) == dict(area=0.2, diverged=True)
+    assert train.learning_areas(None, x, y, test=(x, y), **how) == dict(area=0.2, test=0.2, diverged=True)

@@ -185,6 +185,21 @@ def transfer_function(
     return TransferFunction(*parts)
 
 
+def tilt(function: TransferFunction) -> float:
+    """How much stronger the weights are where the data is: log of τ over the upper third of σ by the lower.
+
+    Both are root mean squares over directions. 0 when all τ are equal, as before training.
+
+    >>> round(tilt(TransferFunction(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([4.0, 1.0, 2.0]))), 3)
+    0.693
+    """
+    power = working(function.tau).square()
+    third = len(power) // 3
+    if third < 1:
+        raise ValueError(f"a tilt needs three directions or more, but there are {len(power)}.")
+    return float((power[:third].mean() / power[-third:].mean()).log() / 2)
+
+
 @numpy_too
 def patch_covariance(
     images: Real[Tensor, "n c h w"],

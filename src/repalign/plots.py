@@ -179,27 +179,37 @@ def scatter(
     y: str,
     hue: str | None = None,
     style: str | None = None,
+    col: str | None = None,
     diagonal: bool = False,
     log: str = "",
     labels: Mapping[str, str] | None = None,
     size: tuple[float, float] = (4.8, 4.2),
 ) -> Figure:
-    """One dot per row; with ``diagonal`` the line y = x on equal axes, so that a dot above it has y > x."""
-    _columns(frame, x=x, y=y, hue=hue, style=style)
-    figure, ax = plt.subplots(figsize=size)
-    palette = _colors(frame, hue, {})
-    sns.scatterplot(
-        frame, x=x, y=y, hue=hue, style=style, palette=palette, ax=ax, s=28, linewidth=0, alpha=0.85
-    )
-    if diagonal:
-        both = frame[[x, y]].to_numpy(float)
-        pad = 0.03 * (np.nanmax(both) - np.nanmin(both) or 1)
-        ends = np.nanmin(both) - pad, np.nanmax(both) + pad
-        ax.plot(ends, ends, color="0.5", lw=1, ls="--", zorder=0)
-        ax.set(xlim=ends, ylim=ends, box_aspect=1)
-    ax.set(**{f"{axis}scale": "log" for axis in log})
-    names = labels or {}
-    ax.set(xlabel=names.get(x, x), ylabel=names.get(y, y))
+    """One dot per row; with ``diagonal`` the line y = x on equal axes, so that a dot above it has y > x.
+
+    ``col`` makes a panel of ``size`` for each of its values, with one legend for all.
+    """
+    _columns(frame, x=x, y=y, hue=hue, style=style, col=col)
+    panels = [None] if col is None else list(frame[col].drop_duplicates())
+    figure, axes = plt.subplots(1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False)
+    palette, names = _colors(frame, hue, {}), labels or {}
+    fixed: dict[str, Any] = {"palette": palette, "hue_order": None if palette is None else list(palette)}
+    if style is not None:
+        fixed["style_order"] = list(frame[style].drop_duplicates())
+    for ax, value in zip(axes[0], panels, strict=True):
+        part = frame if col is None else frame[frame[col] == value]
+        sns.scatterplot(
+            part, x=x, y=y, hue=hue, style=style, ax=ax, s=28, linewidth=0, alpha=0.85, **fixed,
+            legend="auto" if ax is axes[0, -1] else False,
+        )  # fmt: skip
+        if diagonal:
+            both = part[[x, y]].to_numpy(float)
+            pad = 0.03 * (np.nanmax(both) - np.nanmin(both) or 1)
+            ends = np.nanmin(both) - pad, np.nanmax(both) + pad
+            ax.plot(ends, ends, color="0.5", lw=1, ls="--", zorder=0)
+            ax.set(xlim=ends, ylim=ends, box_aspect=1)
+        ax.set(**{f"{axis}scale": "log" for axis in log})
+        ax.set(xlabel=names.get(x, x), ylabel=names.get(y, y), title="" if value is None else str(value))
     if ax.get_legend():
         sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1))
     return figure

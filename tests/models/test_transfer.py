@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from repalign import models
+from repalign import covariance, models
 from repalign.models import MLP, VGG, SimpleCNN, transfer
 from repalign.models.initialization import generator, normal
 
@@ -185,6 +185,23 @@ def test_a_covariance_of_low_rank_is_sampled_in_its_range():
     net = transfer.sample_filters(cnn(), "conv0", v @ v.mT, seed=0)
     w = transfer.filters(net, "conv0").double()
     torch.testing.assert_close(w @ v @ v.mT, w, atol=1e-6, rtol=0)
+
+
+def test_the_first_transfer_function_is_that_of_its_parts():
+    images = normal((6, 3, 8, 8), generator(2))
+    for net, name, stride in (
+        (cnn(stride=2), "conv0", 2),
+        (models.resnet18_v2(width=4, groups=2), "stem", 2),
+    ):
+        size = net.get_submodule(name).kernel_size[0]
+        found = transfer.first_transfer_function(net, images)
+        patches = covariance.patch_covariance(images.double(), size, stride=stride)
+        filters = transfer.filter_covariance(net, name, center=False)
+        expected = covariance.transfer_function(patches, filters)
+        assert torch.allclose(found.tau, expected.tau)
+        assert torch.allclose(found.sigma, expected.sigma)
+    with pytest.raises(ValueError, match="should be a convolution"):
+        transfer.first_transfer_function(MLP(4, 2), images)
 
 
 @pytest.mark.parametrize("which, shift", [("top", 0), ("top", 3), ("bottom", 0), ("bottom", 2)])

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check
+from repalign.covariance import TransferFunction, patch_covariance, transfer_function
 from repalign.covariance import filter_covariance as covariance_of
 from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
 
@@ -204,6 +205,26 @@ def filter_covariance(
     """
     runs = [models] if isinstance(models, nn.Module) else list(models)
     return covariance_of(torch.cat([filters(run, layer) for run in runs]).double(), center=center)
+
+
+def first_transfer_function(
+    model: nn.Module, images: Float[Tensor, "n c h w"], *, center: bool = False
+) -> TransferFunction:
+    """σᵢ ↦ τᵢ of the first layer, a convolution, on the patches of ``images`` that it sees (A.8).
+
+    Patches are those inside the image, at the layer's stride. The filters' mean is left in by default: a
+    narrow network has few of them.
+
+    >>> from repalign.models import SimpleCNN
+    >>> first_transfer_function(SimpleCNN(units=4), torch.randn(5, 3, 32, 32)).tau.shape
+    torch.Size([27])
+    """
+    name = next(iter(layers(model)))
+    conv = _get(model, name)
+    if not isinstance(conv, nn.Conv2d):
+        raise ValueError(f"the first layer should be a convolution, but {name} is {type(conv).__name__}.")
+    patches = patch_covariance(images.detach().double().cpu(), conv.kernel_size[0], stride=conv.stride[0])
+    return transfer_function(patches, filter_covariance(model, name, center=center).cpu())
 
 
 def sample_filters(model: M, layer: str, covariance: Matrix, *, seed: Seed = 0) -> M:

@@ -13,7 +13,7 @@ A page calls these in reading order::
 """
 
 from repalign.study.claims import claim, claims
-from repalign.study.effects import above, below, interval, ordered, ratio, share, verdict, within
+from repalign.study.effects import above, below, interval, ordered, ratio, share, spearman, verdict, within
 from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, seeds, settings
 from repalign.study.store import cached
@@ -39,6 +39,7 @@ __all__ = [
     "settings",
     "share",
     "show",
+    "spearman",
     "stamp",
     "sweep",
     "table",

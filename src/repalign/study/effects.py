@@ -183,6 +183,36 @@ def ratio(top: Iterable[float], bottom: Iterable[float], level: float = LEVEL) -
     return float(a.mean() / b.mean()), float((middle - half) / square), float((middle + half) / square)
 
 
+def spearman(
+    x: Iterable[float], y: Iterable[float], *, draws: int = 1000, level: float = LEVEL
+) -> tuple[float, float, float]:
+    """Spearman's correlation of two quantities, with the ends of its bootstrap interval: for the eye.
+
+    Pairs are drawn again with replacement, ``draws`` times, by a fixed seed. A draw in which all values of
+    one quantity are the same has no correlation and is left out. Fewer than three pairs, or a quantity that
+    never changes, tell nothing: NaN, from -1 to 1.
+
+    >>> spearman(range(20), [v**3 for v in range(20)])[0]
+    1.0
+    """
+    from scipy import stats
+
+    pairs = np.stack([np.asarray(list(v), dtype=float) for v in (x, y)])
+    n = pairs.shape[1]
+    if not np.isfinite(pairs).all():
+        raise ValueError("a correlation needs finite values, but some are NaN or infinite: leave them out.")
+    if n < 3 or (np.ptp(pairs, axis=1) == 0).any():
+        return math.nan, -1.0, 1.0
+    rng = np.random.Generator(np.random.PCG64(0))
+    ranks = stats.rankdata(pairs[:, np.vstack([np.arange(n), rng.integers(n, size=(draws, n))])], axis=2)
+    a, b = ranks - ranks.mean(axis=2, keepdims=True)
+    power = (a * a).sum(axis=1) * (b * b).sum(axis=1)
+    some = power > 0
+    r = (a * b).sum(axis=1)[some] / np.sqrt(power[some])
+    low, high = np.quantile(r[1:], [(1 - level) / 2, (1 + level) / 2])
+    return float(np.clip(r[0], -1, 1)), float(low), float(high)
+
+
 def interval(values: Iterable[float], level: float = LEVEL) -> tuple[float, float]:
     """Student's interval for the mean of independent runs.
 

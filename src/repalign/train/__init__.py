@@ -11,7 +11,7 @@
 
 from repalign.train.from_files import fit_images, image_accuracy, image_view
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
-from repalign.train.in_turn import curve_area, learning_curve, pretrain
+from repalign.train.in_turn import curve_area, learning_areas, learning_curve, pretrain
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
@@ -35,6 +35,7 @@ __all__ = [
     "fit_many",
     "image_accuracy",
     "image_view",
+    "learning_areas",
     "learning_curve",
     "log_epochs",
     "log_steps",

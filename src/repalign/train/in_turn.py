@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from repalign.models import transfer
-from repalign.train.history import History
+from repalign.train.history import DivergedError, History
 from repalign.train.loop import fit
 
 M = TypeVar("M", bound=nn.Module)
@@ -62,3 +62,26 @@ def curve_area(history: History, what: str = "train_accuracy") -> float:
         )
     pieces = ((at[i + 1] - at[i]) * (heights[i] + heights[i + 1]) / 2 for i in range(len(at) - 1))
     return sum(pieces) / (at[-1] - at[0])
+
+
+def learning_areas(
+    model: nn.Module | None, x: Tensor, y: Tensor, *, guess: float, test: Any = None, **how: Any
+) -> dict[str, Any]:
+    """What a sweep keeps of a curve: its ``area``, that of the ``test`` samples, and whether it ``diverged``.
+
+    For sweeps over settings some of which are too much for a network. One that diverges, or is None as it
+    did so before, counts as one that is right by accident, a share ``guess`` of the time.
+
+    >>> import torch
+    >>> learning_areas(None, torch.zeros(4, 2), torch.zeros(4), guess=0.1, epochs=1)
+    {'area': 0.1, 'diverged': True}
+    """
+    found: dict[str, Any] = {"area": guess, **({} if test is None else {"test": guess}), "diverged": True}
+    if model is None:
+        return found
+    try:
+        history = learning_curve(model, x, y, test=test, **how)
+    except DivergedError:
+        return found
+    found |= {"area": curve_area(history), "diverged": False}
+    return found if test is None else {**found, "test": curve_area(history, "test_accuracy")}

@@ -1,0 +1,399 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Diverse settings
+#
+# *Appendix B of {cite:t}`maennel2020`: figures 12 to 15.*
+#
+# ```{note}
+# Figures 14 and 15 are on ImageNet in the paper. In all profiles but `paper`,
+# CIFAR-10 takes its place, images are smaller, networks narrower, and examples
+# and epochs fewer, by the factors in the settings.
+# ```
+#
+# Does pre-training on random labels help only at a few lucky settings? The
+# paper draws settings at random and puts all of them into one plot.
+
+# %% tags=["hide-cell"]
+import numpy as np
+import pandas as pd
+import torch
+
+from repalign import covariance, data, models, plots, study, train
+from repalign.machine import devices
+from repalign.models import transfer
+
+study.begin("maennel/09_diverse_settings")
+
+# %% [markdown]
+# ## The idea
+#
+# A *group* $g$ is one random choice of the hyper-parameters. Within a group,
+# networks differ only in their seed and in where they start. With $a(t)$ the
+# training accuracy after a share $t$ of the training, and the mean
+# $\langle\cdot\rangle$ over the seeds of the group, its *gain* is
+#
+# $$
+# \mathrm{gain}(g) = \Bigl\langle \int_0^1 a_{\text{pre-trained}}(t)\,dt -
+# \int_0^1 a_{\text{scratch}}(t)\,dt \Bigr\rangle :
+# $$
+#
+# above zero where pre-training makes the network learn faster. In the paper's
+# plots a group is a dot, with the first area on the horizontal axis and the
+# second on the vertical one: dots *below* the diagonal gain.
+#
+# ## A toy whose answer is known
+#
+# How many groups have to gain before the 95% interval of their share lies
+# above one half, a coin's? By Wilson's formula 9 of 10, or 15 of 20.
+
+# %%
+least = {n: next(k for k in range(n) if study.share(k, n).answer == "yes")
+         for n in (10, 20)}  # fmt: skip
+study.table(pd.DataFrame({"have to gain": least}).rename_axis("groups"))
+
+# %% [markdown]
+# ## The claims of this page
+
+# %% tags=["hide-input"]
+study.claims(
+    dict(id="maennel.fig12",
+         paper="CIFAR-10, experiments A: most learn faster pre-trained.",
+         criterion="experiments A, drawn by the paper's distributions: for "
+         "each architecture, more than half of the groups have a larger mean "
+         "area under the training accuracy pre-trained (all layers) than "
+         "from scratch, for real and for random labels (Wilson interval of "
+         "the share)"),
+    dict(id="maennel.fig12.layers",
+         paper="Transferring more layers leads to stronger positive effects.",
+         criterion="experiments A: gain in area of transferring all layers "
+         "minus that of transferring one, over groups and architectures, "
+         "above 0, for real and for random labels"),
+    dict(id="maennel.fig13",
+         paper="CIFAR-10, experiments B, with wider ranges: the same.",
+         criterion="experiments B: as figure 12"),
+    dict(id="maennel.fig14",
+         paper="ImageNet, experiments A: all runs of ResNet18 gain.",
+         criterion="experiments A of ImageNet: more than half of the groups "
+         "of the residual network gain (Wilson interval of the share), for "
+         "real and for random labels"),
+    dict(id="maennel.fig15",
+         paper="ImageNet, experiments B: only ResNet18 gains, always.",
+         criterion="experiments B of ImageNet: more than half of the groups "
+         "of the residual network gain, and fewer than half of the others "
+         "(Wilson intervals of the shares), for real labels"),
+)  # fmt: skip
+
+# %% [markdown]
+# ## Settings
+
+# %% tags=["parameters"]
+profile = "laptop"  # smoke, laptop, desktop or paper
+device = "auto"  # auto, cpu, cuda or mps
+change = {}  # for example {"groups": (4, 4)}: replaces values in the table
+
+# %% tags=["hide-input"]
+small = dict(imagenet="cifar10", classes_by=(1, 100), seeds=(1, 1), look=2)
+few = dict(small, groups=(2, 2), units_by=4, filters_by=2, batch=32)
+s = study.settings(
+    profile, change,
+    smoke=dict(
+        few, pixels=8, width=4, examples_by=(250, 2000), epochs_by=(99, 50),
+        epochs_up_by=(99, 50), draw_from=1000, n_test=50),
+    laptop=dict(
+        few, pixels=16, width=8, examples_by=(100, 800), epochs_by=(20, 10),
+        epochs_up_by=(5, 5), draw_from=10_000, n_test=200),
+    desktop=dict(
+        few | dict(groups=(20, 10)), pixels=16, width=8, examples_by=(40, 200),
+        epochs_by=(14, 7), epochs_up_by=(3, 3), draw_from=50_000, n_test=500),
+    paper=dict(
+        imagenet="imagenet", classes_by=(1, 1), seeds=(2, 5), groups=(20, 10),
+        pixels=None, width=64, filters_by=1, units_by=1, examples_by=(1, 1),
+        epochs_by=(1, 1), epochs_up_by=(1, 1), batch=256, look=1,
+        draw_from=300_000, n_test=10_000),
+)  # fmt: skip
+where = devices.device(device)
+s
+
+# %% [markdown]
+# Two values in brackets are for CIFAR's and for ImageNet's experiments.
+# `examples_by`, `epochs_by` (second task), `epochs_up_by` (random labels),
+# `classes_by`, `filters_by` and `units_by` divide the numbers below; `width`
+# is that of VGG16's and ResNet18's first layer. Accuracies are taken every
+# `look` epochs. `paper` keeps 300,000 images of ImageNet in memory.
+#
+# These are the paper's distributions: a pair in round brackets is the range of
+# a log-uniform draw, a list is a uniform choice, anything else is fixed.
+
+# %%
+CIFAR_A = dict(
+    n=25_000, epochs=200, init="he", scale=(0.5, 1.35), lr=(0.008, 0.0125),
+    n_up=[5000, 10000, 15000, 20000, 25000], classes=[2, 5, 10, 25, 50, 100],
+    epochs_up=[20, 40, 80, 100, 120, 150, 200],
+    convs=[1, 2, 3, 4, 5], units=[64, 128, 256, 512, 1024], filters=[16, 32],
+)  # fmt: skip
+CIFAR_B = dict(CIFAR_A, init=["he", "orthogonal"], scale=(0.5, 2.0),
+               lr=(0.005, 0.02), units=[512, 1024, 2048])  # fmt: skip
+IMAGENET_A = dict(
+    n=200_000, epochs=100, init="he", scale=(0.5, 1.5), lr=(0.008, 0.0125),
+    n_up=[50_000, 100_000], classes=1000, epochs_up=100, convs=[1, 2, 3],
+    units=[32, 64, 128, 256, 512, 1024], filters=[16, 32, 64],
+)  # fmt: skip
+IMAGENET_B = dict(IMAGENET_A, n=50_000, n_up=[25_000, 50_000])
+TABLES = {"CIFAR A": CIFAR_A, "CIFAR B": CIFAR_B,
+          "ImageNet A": IMAGENET_A, "ImageNet B": IMAGENET_B}  # fmt: skip
+NETWORKS, KINDS = ("Simple CNN", "VGG16", "ResNet18"), ("real", "random")
+
+
+def draw(table, i, rng):
+    """One choice of all, divided by CIFAR's (i = 0) or ImageNet's factors."""
+    by = dict(n=s.examples_by[i], n_up=s.examples_by[i], units=s.units_by,
+              epochs=s.epochs_by[i], epochs_up=s.epochs_up_by[i],
+              filters=s.filters_by, classes=s.classes_by[i])  # fmt: skip
+    for name, value in table.items():
+        if isinstance(value, tuple):
+            value = float(np.exp(rng.uniform(*np.log(value))))
+        elif isinstance(value, list):
+            value = value[rng.integers(len(value))]
+        if name in by:
+            value = max(1, round(value / by[name]))
+        yield name, value
+
+
+# %% [markdown]
+# ## Data
+#
+# Each network draws its own images for the two tasks, without a common one.
+# Pixels go from $-1$ to 1; smaller images are averages over blocks of them.
+
+# %%
+SPLITS = {"cifar10": "test", "imagenet": "val"}
+SETS = {
+    kind: [data.load(name, split, n=n, dtype=torch.uint8, shrink=True)
+           for split, n in (("train", s.draw_from), (SPLITS[name], s.n_test))]
+    for kind, name in (("C", "cifar10"), ("I", s.imagenet))
+}  # fmt: skip
+study.uses(SETS["C"][0])
+
+# %% [markdown]
+# ## Run
+#
+# One cell of the sweep is one seed of one group. A network is pre-trained and,
+# but for ResNet18, scaled back layer by layer. Then the second task is learned
+# from scratch, with the first layer transferred (CIFAR's experiments only) and
+# with all layers but the head, each with real and with random labels. Finished
+# cells are kept: a stopped sweep goes on where it was. Diverged networks count
+# as guessing; cards say how many there are.
+
+
+# %%
+def build(network, outputs, p, side, width, seed):
+    """A network with the hyper-parameters ``p``."""
+    by = dict(init=p["init"], init_scale=p["scale"], seed=seed)
+    if network == "ResNet18":
+        groups = 32 if width % 32 == 0 else 4
+        return models.resnet18_v2(outputs, width=width, groups=groups, **by)
+    by |= dict(image=(3, side, side), outputs=outputs)
+    if network == "VGG16":
+        return models.VGG("vgg16", width=width, **by)
+    own = {size: p[size] for size in ("convs", "filters", "units")}
+    return models.SimpleCNN(**own, **by)
+
+
+def one_seed(experiment, network, group, seed, p, sets, pixels, width, batch,
+             look, device):  # fmt: skip
+    """Areas with real and random labels, from scratch and transferred."""
+
+    def images(one):
+        x = one.x.to(device).float() / 127.5 - 1
+        block = x.shape[-1] // (pixels or x.shape[-1])
+        return torch.nn.functional.avg_pool2d(x, block)
+
+    first, then = data.disjoint(sets[0], p["n_up"], p["n"], seed=seed)
+    x_up, x, outputs = images(first), images(then), len(then.classes)
+    made = (p, x.shape[-1], width)
+    net = build(network, p["classes"], *made, seed=seed + 3).to(device)
+    new = build(network, outputs, *made, seed=seed + 4).to(device)
+    y_up = data.random_labels(len(x_up), p["classes"], seed=seed + 1)
+    random = data.random_labels(len(x), outputs, seed=seed + 2)
+    test = images(sets[1]), sets[1].y.to(device)
+    moved = {"scratch": 0, "all": len(transfer.layers(new)) - 1}
+    moved |= {"one": 1} if experiment.startswith("CIFAR") else {}
+    how = dict(lr=p["lr"], batch_size=batch, seed=seed)
+    again = dict(rescale=network != "ResNet18", epochs=p["epochs_up"])
+    try:
+        old = train.pretrain(net, x_up, y_up, **again, **how)
+        tilt = covariance.tilt(transfer.first_transfer_function(old, x_up))
+        starts = {name: transfer.copy_layers(old, new, k)
+                  for name, k in moved.items()}  # fmt: skip
+    except train.DivergedError:  # nothing to start from but scratch
+        starts, tilt = {**dict.fromkeys(moved), "scratch": new}, None
+    how |= dict(guess=1 / outputs, epochs=p["epochs"])
+    how["at"] = sorted({*range(0, p["epochs"], look), p["epochs"]})
+    rows = []
+    for name, start in starts.items():
+        for labels, y in (("real", then.y), ("random", random)):
+            how["test"] = test if labels == "real" else None
+            found = train.learning_areas(start, x, y, **how)
+            row = dict(start=name, tilt=tilt, diverged=found.pop("diverged"))
+            row["curve"] = f"training, {labels} labels"
+            rows.append(dict(row, area=found["area"]))
+            if "test" in found:
+                row["curve"] = "test, real labels"
+                rows.append(dict(row, area=found["test"]))
+    return rows
+
+
+configs = []
+for i, (experiment, table) in enumerate(TABLES.items()):
+    for j, network in enumerate(NETWORKS):
+        for group in study.seeds(s.groups[i // 2]):
+            rng = np.random.default_rng([group, i, j])
+            own = dict(experiment=experiment, network=network, group=group)
+            own["p"] = dict(draw(table, i // 2, rng))
+            own["sets"] = SETS[experiment[0]]
+            many = rng.integers(2**31, size=s.seeds[i // 2]).tolist()
+            configs += [dict(own, seed=seed) for seed in many]
+how = dict(pixels=s.pixels, width=s.width, batch=s.batch, look=s.look)
+runs = study.sweep(one_seed, configs, **how, device=str(where))
+
+# %% [markdown]
+# ## Figures 12 to 15
+#
+# The paper's rows are columns here. An effect is the share of groups that gain
+# with all layers, or the gain with all layers less that with one.
+
+# %% tags=["hide-input"]
+group = ["experiment", "network", "group"]
+wide = runs.pivot_table("area", [*group, "curve"], "start", sort=False)
+wide = wide.rename(columns={"scratch": "from scratch"}).reset_index()
+dots = wide.melt([*group, "curve", "from scratch"], ["all", "one"],
+                 "layers", "pre-trained").dropna()  # fmt: skip
+dots["gain"] = dots["pre-trained"] - dots["from scratch"]
+
+
+def result(id, experiment, effects):
+    """The card of a claim, and before the first of a figure the figure."""
+    one, initial = runs.experiment == experiment, experiment[0]
+    swap = f"networks of width {s.width}, images of {s.pixels} pixels, fewer "
+    swap = f"{swap}examples and epochs" if s.width < 64 else ""
+    if initial == "I" and s.imagenet != "imagenet":
+        swap = f"CIFAR-10 in place of ImageNet; {swap}"
+    frame = dots[dots.experiment == experiment]
+    if "." not in id:
+        fig = plots.scatter(
+            frame, x="pre-trained", y="from scratch", hue="network",
+            style="layers", col="curve", diagonal=True, size=(3.1, 2.9),
+        )  # fmt: skip
+        text = f"Figure {id[3:]}, experiments {experiment}: areas of curves "
+        text += "of accuracy. A dot is a group; below the diagonal it learns "
+        text += f"faster pre-trained. In this run: {swap or 'all as there'}."
+        study.show(fig, f"maennel.{id}", text, table=frame)
+    low = frame[frame.layers == "all"]["from scratch"] < 0.15
+    ended = {"curves": one.sum(), "diverged": runs.diverged[one].sum()}
+    ended["share of areas from scratch below 0.15"] = low.mean()
+    study.claim(f"maennel.{id}", effects=effects, measured=ended,
+                stand_in=swap, data=SETS[initial])  # fmt: skip
+
+
+def gained(experiment, networks, labels, **side):
+    """The share of groups that gain with all layers, of the networks named."""
+    part = dots[(dots.experiment == experiment) & (dots.layers == "all")]
+    part = part[part.curve == f"training, {labels} labels"]
+    gain = part.gain[[name in networks for name in part.network]]
+    return study.share(int((gain > 0).sum()), len(gain), **side)
+
+
+PAIRS = [(network, kind) for network in NETWORKS for kind in KINDS]
+for id, experiment in (("fig12", "CIFAR A"), ("fig13", "CIFAR B")):
+    found = {", ".join(pair): gained(experiment, *pair) for pair in PAIRS}
+    result(id, experiment, found)
+wide = dots.query("experiment == 'CIFAR A' and curve != 'test, real labels'")
+wide = wide.pivot(index=["curve", *group], columns="layers", values="gain")
+more = (wide["all"] - wide["one"]).groupby("curve")
+found = {f"{curve}: all less one": study.above(v) for curve, v in more}
+result("fig12.layers", "CIFAR A", found)
+own = {f"ResNet18, {kind}": gained("ImageNet A", "ResNet18", kind, paper=1.0)
+       for kind in KINDS}  # fmt: skip
+result("fig14", "ImageNet A", own)
+own = {"ResNet18, real": gained("ImageNet B", "ResNet18", "real", paper=1.0)}
+both = gained("ImageNet B", "Simple CNN VGG16", "real", below=0.5)
+result("fig15", "ImageNet B", own | {"the others, real": both})
+
+# %% tags=["hide-input"]
+shares = pd.DataFrame(
+    {
+        experiment: {pair: gained(experiment, *pair) for pair in PAIRS}
+        for experiment in TABLES
+    }
+).map(lambda one: "{:.2f} ({:.2f} to {:.2f})".format(one.mean, *one.interval))
+study.table(shares, "Share of groups that gain, with Wilson's 95% interval.")
+
+# %% [markdown]
+# ## What goes with a gain?
+
+# %% tags=["hide-input"]
+full = dots.query("layers == 'all' and curve == 'training, real labels'")
+full = full.merge(runs.groupby(group).tilt.mean().reset_index(), on=group)
+drawn = pd.DataFrame([{**one["p"], **one} for one in configs])
+full = full.merge(drawn.drop_duplicates(group)[[*group, *CIFAR_A]], on=group)
+table, cifar = {}, full[full.experiment.str.startswith("CIFAR")]
+for network, part in cifar.groupby("network", sort=False):
+    varied = ["scale", "lr", "n_up", "classes", "epochs_up"]
+    varied += ["convs", "units"] * (network == "Simple CNN")
+    told = {name: study.spearman(part[name], part.gain) for name in varied}
+    table[network] = {name: value for name, (value, _, _) in told.items()}
+text = "Spearman's correlation with the gain, all layers, real labels, CIFAR."
+study.table(pd.DataFrame(table), text)
+
+# %% [markdown]
+# ## Beyond the paper: can the gain be told beforehand?
+#
+# Let $\sigma_i$ be the standard deviation of image patches along their $i$-th
+# eigenvector, and $\tau_i$ that of the pre-trained first layer's filters about
+# zero. If filters along strong directions bring the gain, their *tilt* should
+# announce it: the logarithm of $\tau$ over the third of directions with the
+# largest $\sigma$, divided by $\tau$ over the third with the smallest (both
+# root mean squares).
+
+# %% tags=["hide-input"]
+seen = full.dropna(subset=["tilt"])
+rows = {
+    name: [*study.spearman(part.tilt, part.gain), len(part)]
+    for name, part in [("all", seen), *seen.groupby("network", sort=False)]
+}
+labels = dict(tilt="tilt of the first layer", gain="gain in area, real labels")
+fig = plots.scatter(seen, x="tilt", y="gain", hue="network", labels=labels)
+text = "The gain against what the first layer told before the second task. A "
+text += (
+    "dot is a group of any experiment, with its stand-ins. Where an interval "
+)
+text += "in the table holds 0, the first layer alone does not tell."
+study.show(fig, "maennel.predicted_gain", text, table=seen)
+found = pd.DataFrame(rows, ["correlation", "from", "to", "groups"]).T
+study.table(found, "Spearman's correlation, 95% bootstrap interval.")
+
+# %% [markdown]
+# ## What differs from the paper, and why
+#
+# - Outside of `paper` all is smaller, and there is one seed a group: for a
+#   share, more groups tell more than more seeds.
+# - A network that hardly learns gains or loses by accident; cards count those.
+#
+# ## Try it
+#
+# 1. Set `change = {"epochs_up_by": (20, 20)}`. Which networks still gain?
+# 2. Set `change = {"units_by": 1, "filters_by": 1}`. Do wider networks gain?
+
+# %% tags=["hide-input"]
+study.stamp()
