@@ -105,6 +105,40 @@ def test_what_misalignment_sees_and_what_not(problem, scale, seed):
     assert abs(float(misalignment(A, B + step) - m)) < 1e-5 * (1 + float(m))
 
 
+@given(problems(), st.integers(0, 2**31))
+def test_it_is_continuous_in_b_in_every_direction(problem, seed):
+    """Property 3: with any small symmetric step the score moves as little, also from an aligned B."""
+    A, spaces, B = problem
+    g = torch.Generator().manual_seed(seed)
+    step = torch.randn(B.shape, generator=g, dtype=torch.float64)
+    step = (step + step.mT) / (step + step.mT).norm()
+    values = torch.rand(len(spaces), generator=g).double() + 0.1
+    aligned = sum(t * v @ v.mT for t, v in zip(values, spaces, strict=True))
+    for start in (B, aligned):
+        low, m = float(torch.linalg.eigvalsh(start)[0]), float(misalignment(A, start))
+        moved = [abs(float(misalignment(A, start + t * low * step)) - m) for t in (1e-2, 1e-4, 1e-6)]
+        # A step of t times B's least eigenvalue changes tr B|V and tr B⁻¹|V by a share of about t at most.
+        for t, value in zip((1e-2, 1e-4, 1e-6), moved, strict=True):
+            assert value <= 2 * t * (m + len(B)) + 1e-12
+
+
+@given(problems(), st.integers(0, 2**31))
+def test_only_aligned_matrices_score_zero(problem, seed):
+    """Property 2 where eigenvalues repeat: B may join eigenspaces of A, but not split one."""
+    A, spaces, _ = problem
+    d = len(A)
+    assert float(misalignment(A, 3 * torch.eye(d).double())) < 1e-12
+    joined = sum((1.0 + (i > 0)) * v @ v.mT for i, v in enumerate(spaces))
+    assert float(misalignment(A, joined)) < 1e-12
+    # The same eigenvectors, so that A and B commute, but two eigenvalues within each eigenspace.
+    basis, sizes = torch.cat(spaces, dim=1), [v.shape[1] for v in spaces]
+    split = (basis * torch.cat([1.0 + (torch.arange(k) > 0).double() for k in sizes])) @ basis.mT
+    # By hand: on a space of dimension k, tr B = 2k − 1 and tr B⁻¹ = (k + 1)/2.
+    wanted = sum(math.sqrt((2 * k - 1) * (k + 1) / 2) - k for k in sizes)
+    assert float(misalignment(A, split)) == pytest.approx(wanted, abs=1e-9)
+    assert (wanted > 0.1) == (max(sizes) > 1)
+
+
 def test_it_jumps_with_the_eigenspaces_of_a_and_says_at_which_tolerance():
     B = torch.diag(torch.tensor([1.0, 2.0])).double()
     together = misalignment(torch.eye(2).double(), B)
