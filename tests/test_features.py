@@ -300,7 +300,10 @@ def test_dictionary_has_more_atoms_than_inputs_and_follows_its_seed():
         (lambda: features.hog(torch.ones(2, 5, 32, 32)), "1 or 3"),
         (lambda: features.hog(-torch.ones(2, 3, 32, 32)), "before they are normalized"),
         (lambda: features.sift_vocabulary(torch.zeros(2, 32, 32), 5), "2 images have 0"),
-        (lambda: features.dictionary(ROWS, learned=torch.ones(2, 5)), "same number of features, but have 3 and 5"),
+        (
+            lambda: features.dictionary(ROWS, learned=torch.ones(2, 5)),
+            "same number of features, but have 3 and 5",
+        ),
     ],
 )
 def test_bad_images_say_what_to_do(call, message):
