@@ -80,7 +80,9 @@ def measure_alignment():
 def measure_covariance():
     a, b = (m @ m.mT + torch.eye(8) for m in (normal(8, 8), normal(8, 8)))
     covariance.misalignment(a, b), covariance.misalignment_in(torch.eye(8), b)
-    covariance.misalignment_floor(8, 20), covariance.transfer_function(a, b)
+    covariance.misalignment_floor(8, 20), covariance.tilt(covariance.transfer_function(a, b))
+    covariance.overlap(a, b, 3), covariance.misalignment_in(covariance.random_basis(8, seed=0), b.double())
+    covariance.misalignment_scores(a, normal(20, 8)), covariance.misalignment_scores(a, normal(20, 2, 2, 2))
     for images in (normal(3, 2, 6, 7), torch.randint(0, 256, (3, 2, 6, 7), dtype=torch.uint8)):
         covariance.patch_covariance(images, 2), covariance.patch_covariance(images, 2, stride=2, center=False)
     covariance.filter_covariance(normal(20, 2, 2, 2)), covariance.filter_covariance(normal(20, 8))

@@ -126,6 +126,12 @@ MEASURES = {
     "patch_covariance": lambda on: covariance.patch_covariance(on(IMAGES), 3, batch_size=2),
     "patch_covariance of bytes": lambda on: covariance.patch_covariance(on(IMAGES.byte()), 2, stride=2),
     "eigenvector_agreement": lambda on: covariance.eigenvector_agreement(on(COV), on(WEIGHTS)),
+    "overlap": lambda on: covariance.overlap(on(COV), on(WEIGHTS), 2),
+    "random_basis": lambda on: covariance.misalignment_in(
+        on(covariance.random_basis(len(COV), seed=0)), on(WEIGHTS.double())
+    ),
+    "misalignment_scores": lambda on: covariance.misalignment_scores(on(COV), on(LONG)),
+    "tilt": lambda on: covariance.tilt(covariance.transfer_function(on(COV), on(WEIGHTS))),
     "rotation_error": lambda on: covariance.rotation_error(on(torch.tensor([3.0, 2.0, 1.0])), 100),
     "correlations": lambda on: propagation.correlations(on(torch.tensor([0.1, 0.5])), 4),
     "gaps": lambda on: propagation.gaps(on(torch.tensor([0.1, 0.5])), 40),

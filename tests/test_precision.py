@@ -51,6 +51,7 @@ CALLS = {
     covariance.patch_covariance: ([PHI.reshape(4, 1, 6, 10)], lambda x: covariance.patch_covariance(x, 2)),
     covariance.filter_covariance: ([PHI], covariance.filter_covariance),
     covariance.eigenvector_agreement: ([A, B], covariance.eigenvector_agreement),
+    covariance.overlap: ([A, B], lambda a, b: covariance.overlap(a, b, 2)),
     covariance.rotation_error: ([torch.tensor([3e4, 2e4, 1.0])], lambda x: covariance.rotation_error(x, 9)),
     propagation.correlations: ([START], lambda c: propagation.correlations(c, 50)),
     propagation.gaps: ([START], lambda c: propagation.gaps(c, 50)),
@@ -66,8 +67,11 @@ CALLS = {
         lambda *data: linear.logistic_descent(*data, eta=1e-8, steps=STEPS // 1000),
     ),
 }
-# No tensor goes in: there is no precision to keep.
-NUMBERS = {covariance.misalignment_floor}
+# Numbers come out, or no tensor goes in: there is no precision to keep.
+NUMBERS = {
+    *(covariance.misalignment_floor, covariance.random_basis),
+    *(covariance.misalignment_scores, covariance.tilt),
+}
 
 
 def test_every_public_measure_is_called():
