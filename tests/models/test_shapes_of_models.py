@@ -13,6 +13,7 @@ def test_annotated_shapes_hold():
     with install_import_hook(checked, "beartype.beartype"):
         from repalign import features, models
         from repalign.models import transfer
+    import inspect, sys
     import torch
 
     x = torch.linspace(0, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
@@ -27,7 +28,32 @@ def test_annotated_shapes_hold():
     }.items():
         features.extract(models.build(name, **options), x)
     net = models.SimpleCNN(filters=4, units=4)
+
+    called = set()
+    def watch(frame, event, value):
+        if event == "call":
+            called.add(frame.f_code)
+    sys.setprofile(watch)
+    features.extract(net, x), features.activation_rates(net, x), features.layers(net, x)
     features.rbf(x), features.rbf(x.flatten(1), x[:1].flatten(1)), features.rbf(x.numpy())
+    photos = torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    features.hog(photos), features.hog(photos.numpy())
+    words = features.sift_vocabulary(photos, 3)
+    features.sift_bag_of_words(photos, 3, vocabulary=words), features.sift_bag_of_words(photos, 3)
+    rows = photos[:, 0, :2, :2].flatten(1)
+    atoms = features.learn_dictionary(rows, 5, passes=1)
+    features.dictionary(rows, learned=atoms), features.dictionary(rows, 5, passes=1)
+    for kind in features.DESIGNED:
+        features.designed(kind, photos, words=3)(photos[:2])
+    for kind in features.KINDS:
+        features.learn(kind, rows, torch.arange(12) / 12, units=5, epochs=1, passes=1)(rows)
+    features.last_hidden(models.first_available("random"), photos)
+    sys.setprofile(None)
+    public = [getattr(features, name) for name in features.__all__]
+    for one in public:
+        if inspect.isfunction(one):
+            assert inspect.unwrap(one).__code__ in called, one.__name__
+
     covariance = transfer.filter_covariance(net, "conv0")
     transfer.sample_filters(net, "conv0", covariance)
     transfer.eigenvector_filters(net, "conv0", covariance.numpy())
