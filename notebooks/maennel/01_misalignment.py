@@ -18,7 +18,7 @@
 #
 # Do the weights of a layer vary along the same directions as its inputs? Here
 # we make this question a number, and see how large it is by accident alone.
-# Nothing stands in for anything: the mathematics is the paper's, and the
+# Nothing has to be replaced: the mathematics is the paper's, and the
 # images are CIFAR-10's (fewer of them where not all are on this machine).
 
 # %% tags=["hide-cell"]

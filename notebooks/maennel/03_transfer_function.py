@@ -203,7 +203,7 @@ study.show(fig, "maennel.versions", "Six images, as seen at stride 3.")
 # its misalignment score with the floor of the score: what equally many aligned
 # filters have on average. In figures 21 and 22 every network has weights,
 # labels and patches of its own. A second network on Gaussian patches,
-# *Gaussian again*, shows how far two curves are apart by chance.
+# *Gaussian again*, shows how far two equal runs are apart.
 
 # %%
 SEEN = ("Gaussian", "Gaussian again", "per position", "shuffled", "real")
@@ -379,7 +379,7 @@ study.claim(
 )  # fmt: skip
 table = quality(chain, "stride", "version")
 table["distance"] = gap.stack().groupby(["stride", "version"]).mean()
-study.table(table, "Means over runs; distance from Gaussian, with chance.")
+study.table(table, "Means over runs; distance from Gaussian as measured.")
 
 # %% [markdown]
 # ## What differs from the paper, and why

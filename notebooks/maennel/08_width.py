@@ -79,10 +79,10 @@ def too_few(units, p=0.8, needed=10):
     return sum(terms)
 
 
-chance = torch.Generator().manual_seed(0)
+draw = torch.Generator().manual_seed(0)
 rows = {}
 for units in (32, 64, 128):
-    alive = (torch.rand(20_000, units, generator=chance) > 0.8).sum(1)
+    alive = (torch.rand(20_000, units, generator=draw) > 0.8).sum(1)
     counted = (alive < 10).double().mean().item()
     rows[units] = {"counted": counted, "formula": too_few(units)}
 caption = "Probability that fewer than 10 units live, where p = 0.8."
