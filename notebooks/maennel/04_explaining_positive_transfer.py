@@ -204,20 +204,12 @@ def six(start, fresh, x, y, how, seed):
 
 def scores(net, x, stride, seed):
     """Misalignment of the filters with the patches, and in random bases."""
-    w = transfer.filters(net, "conv0").cpu().double()
-    m, d = w.shape
-    if m - 1 <= d:
+    w = transfer.filters(net, "conv0")
+    if len(w) - 1 <= w.shape[1]:
         return {}
-    spread = covariance.filter_covariance(w)
-    patches = covariance.patch_covariance(x.cpu(), 3, stride=stride).double()
-    g = torch.Generator().manual_seed(seed)
-    bases = torch.linalg.qr(torch.randn(20, d, d, generator=g).double()).Q
-    others = [float(covariance.misalignment_in(b, spread)) for b in bases]
-    return {
-        "score": float(covariance.misalignment(patches, spread)),
-        "random bases": sum(others) / len(others),
-        "floor": covariance.misalignment_floor(d, m - 1),
-    }
+    patches = covariance.patch_covariance(x.cpu(), 3, stride=stride)
+    found = covariance.misalignment_scores(patches, w, bases=20, seed=seed)
+    return dict(zip(("score", "random bases", "floor"), found))
 
 
 def one_run(seed, pool, held_out, n, classes, net, how, tune, device):
