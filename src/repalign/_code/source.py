@@ -175,7 +175,7 @@ class Sources:
     def _names(self, statement: ast.stmt, module: Module, seen: _Seen) -> None:
         """Add what the names in ``statement`` mean to ``seen``."""
         local: dict[str, _Alias] = {}
-        seen.strings.update(_strings(statement))
+        seen.strings.update(strings(statement))
         for part in ast.walk(statement):
             if isinstance(part, (ast.Import, ast.ImportFrom)):
                 local.update(_aliases(part, module.home))
@@ -191,7 +191,7 @@ class Sources:
                 seen.reached.add((module.name, ALL))
         if any(target.startswith("importlib") for target, _ in known.values()):
             # A library may be imported by its name in quotes.
-            seen.outside |= {name for name in _strings(statement) if name in distributions()}
+            seen.outside |= {name for name in strings(statement) if name in distributions()}
 
     def _follow(self, alias: _Alias, rest: list[str], seen: _Seen) -> None:
         """Add what an imported name, with the attributes behind it, stands for."""
@@ -305,7 +305,8 @@ def _dotted(node: ast.AST) -> Iterator[list[str]]:
         yield from _dotted(child)
 
 
-def _strings(node: ast.AST) -> Iterator[str]:
+def strings(node: ast.AST) -> Iterator[str]:
+    """What is in quotes in ``node``."""
     return (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from repalign._code import bare, on_disk
+from repalign._code import bare, on_disk, strings
 from repalign._files import digest
 from repalign.runner.pages import Page
 from repalign.runner.records import Kept, newest
@@ -37,9 +37,7 @@ def made_by(source: str, profile: str) -> dict[str, str]:
     package = on_disk()
     roots = package.page("\n".join(map(ast.unparse, statements)))
     # Of a table of networks or recipes, the rows that the page names: others may be added and changed.
-    quoted = {n.value for s in statements for n in ast.walk(s) if isinstance(n, ast.Constant)}
-    quoted |= {n.value for n in ast.walk(ast.parse("\n".join(settings))) if isinstance(n, ast.Constant)}
-    named = {value for value in quoted if isinstance(value, str)}
+    named = {text for tree in (*statements, ast.parse("\n".join(settings))) for text in strings(tree)}
     used = package.digest(roots, libraries=False, beside=_BESIDE, named=named)
     answers = package.digest(_effects(roots), libraries=False)
     # What the page takes from the package counts by what it is, not by the line that imports it.
