@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from repalign.study.correlations import correlation
 from repalign.study.effects import (
     above,
     below,
@@ -190,3 +191,47 @@ def test_a_rank_correlation_of_too_little_tells_nothing():
 def test_a_ratio_of_different_runs_is_refused(top, bottom):
     with pytest.raises(ValueError, match="same two runs or more"):
         ratio(top, bottom)
+
+
+def test_a_correlation_is_scipys_and_its_interval_that_of_models_drawn_again():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=40)
+    models = pd.DataFrame({"x": x, "y": x + 0.5 * rng.normal(size=40), "z": rng.normal(size=40)})
+    found = correlation(models, "x", "y", above=0.5)
+    assert found.mean == pytest.approx(stats.pearsonr(models.x, models.y).statistic)
+    drawn = stats.bootstrap(
+        (models.x, models.y), lambda a, b: stats.pearsonr(a, b).statistic, paired=True, vectorized=False,
+        method="percentile", n_resamples=4000, rng=1,
+    ).confidence_interval  # fmt: skip
+    assert found.interval == pytest.approx(list(drawn), abs=0.02)
+    assert found.answer == "yes"
+    difference = correlation(models, "x", "y", less=("x", "z"))
+    assert difference.mean == pytest.approx(found.mean - stats.pearsonr(models.x, models.z).statistic)
+    # Drawn together: the difference with itself is zero in every draw.
+    assert correlation(models, "x", "y", less=("y", "x")).interval == pytest.approx([0, 0], abs=1e-12)
+    turned = models.assign(y=-models.y)
+    assert correlation(turned, "x", "y", below=-0.5).answer == "yes"
+    assert correlation(turned, "x", "y", less=("x", "z"), absolute=True).mean == pytest.approx(
+        found.mean - abs(stats.pearsonr(models.x, models.z).statistic)
+    )
+
+
+def test_models_are_drawn_with_all_of_their_rows():
+    rng = np.random.default_rng(1)
+    models = pd.DataFrame({"model": range(20), "x": rng.normal(size=20), "y": rng.normal(size=20)})
+    once = correlation(models, "x", "y")
+    four = correlation(pd.concat([models] * 4), "x", "y", unit="model")
+    assert four.interval == pytest.approx(once.interval)
+    assert correlation(pd.concat([models] * 4), "x", "y").interval[0] > once.interval[0]
+
+
+def test_a_correlation_that_nothing_is_known_of_is_open():
+    few = pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]})
+    same = pd.DataFrame({"x": [1.0] * 9, "y": np.arange(9.0)})
+    assert correlation(few, "x", "y").answer == correlation(same, "x", "y").answer == "open"
+    with pytest.raises(ValueError, match="finite"):
+        correlation(pd.DataFrame({"x": [1.0, np.nan, 2.0], "y": [1.0, 2.0, 3.0]}), "x", "y")
+    with pytest.raises(ValueError, match="no column z"):
+        correlation(few, "x", "z")
+    with pytest.raises(ValueError, match="one side"):
+        correlation(few, "x", "y", above=0, below=0)

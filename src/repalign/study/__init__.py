@@ -13,6 +13,7 @@ A page calls these in reading order::
 """
 
 from repalign.study.claims import claim, claims
+from repalign.study.correlations import correlation
 from repalign.study.effects import above, below, interval, ordered, ratio, share, spearman, verdict, within
 from repalign.study.run import begin, stamp, uses
 from repalign.study.settings import PROFILES, seeds, settings
@@ -31,6 +32,7 @@ __all__ = [
     "cached",
     "claim",
     "claims",
+    "correlation",
     "grid",
     "interval",
     "ordered",
