@@ -278,7 +278,7 @@ def strips(rows: Mapping[str, torch.Tensor], *, span: tuple[float, float] = (0.0
             )
         low, high = (0.0, 255.0) if images.dtype == torch.uint8 else span
         strip = torch.cat(list(((images.detach().cpu().float() - low) / (high - low)).clamp(0, 1)), 2)
-        drawn.append((name, strip.permute(1, 2, 0).squeeze(2) if len(strip) == 1 else strip.permute(1, 2, 0)))
+        drawn.append((name, (strip[0] if len(strip) == 1 else strip.permute(1, 2, 0)).numpy()))
     shares = [strip.shape[0] / strip.shape[1] for _, strip in drawn]
     figure, axes = plt.subplots(
         len(drawn),
