@@ -145,3 +145,17 @@ def test_a_forest_shows_every_effect():
     effects = {"up": above([1.0, 1.1], paper=2.0), "down": below([1.0, 1.1]), "one run": above([1.0])}
     ax = drawn(plots.forest(effects)).axes[0]
     assert [t.get_text() for t in ax.get_yticklabels()] == list(effects)
+
+
+def test_strips_show_the_images_as_they_are():
+    g = torch.Generator().manual_seed(0)
+    byte = torch.randint(256, (3, 3, 4, 5), generator=g, dtype=torch.uint8)
+    gray = 2 * torch.rand(2, 1, 6, 6, generator=g) - 1
+    figure = drawn(plots.strips({"bytes": byte, "gray": gray}, span=(-1, 1)))
+    first, second = (ax.get_images()[0].get_array() for ax in figure.axes)
+    assert first.shape == (4, 15, 3)
+    np.testing.assert_allclose(first[:, 5:10], byte[1].permute(1, 2, 0) / 255, atol=1e-6)
+    np.testing.assert_allclose(second[:, 6:], (gray[1, 0] + 1) / 2, atol=1e-6)
+    assert [ax.get_ylabel() for ax in figure.axes] == ["bytes", "gray"]
+    with pytest.raises(ValueError, match="shape \\(3, 4, 5\\)"):
+        plots.strips({"": byte[0]})

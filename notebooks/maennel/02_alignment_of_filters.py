@@ -172,6 +172,8 @@ gaussians = [data.load("gaussian", "right", s.mlp_n, seed=k) for k in seeds]
 images = data.load("cifar10", n=s.images, shrink=True, dtype=torch.uint8)
 study.uses(gaussians[0])
 study.uses(images)
+fig = plots.strips({"": images.x[:10]})
+study.show(fig, "maennel.images_filters", "The first ten images.")
 
 # %% [markdown]
 # ## Appendix C: rotate, train, rotate back
@@ -386,15 +388,13 @@ study.table(table, "Agreement, mean over pairs; the paper's is of filters.")
 # ## What differs from the paper, and why
 #
 # - Networks, samples and first weights are smaller, the rate is constant:
-#   large weights hardly move in so few steps. The residual network may learn
-#   few labels, but early steps shape filters that start so small.
+#   large weights hardly move in so few steps. Filters that start small do.
 # - Every score has its floor beside it, and ten random bases are averaged.
 #
 # ## Try it
 #
 # 1. Set `change = {"mlp": ((256, 64), 1.0, "momentum")}`. What is left to see?
-# 2. In that, replace the optimizer by "adam". The axes are eigenvectors of the
-#    Gaussian inputs. Why may Adam keep this symmetry?
+# 2. In that, take "adam". Why may it keep the symmetry of these inputs?
 
 # %% tags=["hide-input"]
 study.stamp()

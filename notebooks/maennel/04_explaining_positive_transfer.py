@@ -133,7 +133,7 @@ s = study.settings(
     smoke=dict(
         small, pool=1000, n=256, n_test=100, filters=32, units=16, epochs=2,
         tune_epochs=2, runs=2),
-    laptop=dict(small, n=1280, n_test=500, tune_epochs=15, runs=4),
+    laptop=dict(small, n=1024, n_test=500, epochs=45, tune_epochs=15, runs=3),
     desktop=dict(small, runs=12),
     paper=dict(
         pool=50_000, n=10_000, n_test=10_000, classes=10, filters=64,
@@ -167,6 +167,9 @@ held_out = data.load("cifar10", "test", n=s.n_test, **kind)
 n = min(s.n, len(pool) // 2)
 study.uses(pool)
 study.uses(held_out)
+row = torch.cat([pool.x[pool.y == k][:1] for k in range(10)])
+fig = plots.strips({"": row})
+study.show(fig, "maennel.images_covariance", "An image of each class.")
 
 # %% [markdown]
 # ## Run

@@ -20,8 +20,7 @@
 # ResNet18 and VGG16 on ImageNet; so is the `paper` profile, from a folder of
 # image files. In the other profiles CIFAR-10 takes the place of ImageNet, a
 # plain network of three convolutions and a dense layer that of VGG16, a narrow
-# ResNet18 that of ResNet18. They see few and *small* images: averages over
-# blocks of pixels. The last section says why not a narrow VGG16.
+# ResNet18 that of ResNet18, on few, *small* images. The last section says why.
 # ```
 #
 # Train a network on images with random labels, then on fresh images. Does it
@@ -177,7 +176,8 @@ B6 = dict(fig16=dict(init_scale=None, lr=0.01),
 # CIFAR-10, in the small profiles averaged over blocks of pixels until an image
 # has `side` pixels. Each run draws its own disjoint upstream and downstream
 # examples. In `paper` the images of ImageNet stay on disk and are read batch
-# by batch: a network is given the *numbers* of images, and looks them up.
+# by batch: a network is given the *numbers* of images, and its first layer,
+# `ImageRows`, looks them up.
 
 # %% tags=["hide-input"]
 cifar = []
@@ -195,6 +195,8 @@ if REAL:  # brought to 256 pixels, of which the middle 224 are cut out
     photos = [data.image_files(*one, size=256) for one in names]
     described = [data.load("imagenet", n=100)]
     study.uses(described[0])
+fig = plots.strips({"": cifar[0].x[:10]})
+study.show(fig, "maennel.images_signs", "Ten images, as used here.")
 
 # %% [markdown]
 # ## Run
@@ -206,33 +208,11 @@ if REAL:  # brought to 256 pixels, of which the middle 224 are cut out
 
 
 # %%
-class LookUp(torch.nn.Module):
-    """Numbers of images in, these images from −1 to 1 out."""
-
-    def __init__(self, sets, side, device):
-        super().__init__()
-        self.side, first, test = side, *sets
-        if isinstance(first, data.ImageFiles):
-            paths = [*first.paths, *test.paths]
-            self.images = dataclasses.replace(first, paths=paths)
-        else:
-            self.images = torch.cat([first.x, test.x]).to(device)
-
-    def __deepcopy__(self, memo):
-        return self  # it has no weights: copies of a network share it
-
-    def forward(self, rows):
-        x = self.images[rows]
-        x = x.float() / 255 if x.dtype == torch.uint8 else x  # from files
-        edge = (x.shape[-1] - self.side) // 2
-        end = edge + self.side
-        return 2 * x[..., edge:end, edge:end] - 1
-
-
 def one_run(figure, scale, seed, sets, o, device):
     """Downstream curves with real and random labels, from both starts."""
     n, classes, chain = len(sets[0]), len(sets[0].classes), o["chain"]
-    view, y = LookUp(sets, o["side"], device), torch.cat([v.y for v in sets])
+    view = models.ImageRows(sets, side=o["side"], device=device)
+    y = torch.cat([one.y for one in sets])
     sizes, many = (o["n_up"], o["n_down"]), o.get("classes", classes)
     up, down = data.disjoint(torch.arange(n), *sizes, seed=seed)
     sized = dict(image=(3, o["side"], o["side"])) if chain else {}
@@ -387,8 +367,7 @@ loud = pd.DataFrame(loud, scales, ["VGG16 of width 8", "the plain network"])
 study.table(loud, "Standard deviation of the outputs, by scale.")
 
 # %% [markdown]
-# The small profiles have fewer and smaller images, fewer steps, and in
-# `laptop` smaller batches. The paper's bars are one standard deviation.
+# There are also fewer steps. The paper's bars are one standard deviation.
 #
 # ## Try it
 #

@@ -27,7 +27,6 @@
 # layers, or all of them?
 
 # %% tags=["hide-cell"]
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
@@ -135,8 +134,8 @@ s = study.settings(
         draw_from=400, n_up=(96, 96, 96), epochs_up=(2, 2, 2), n=96, epochs=2,
         batch=(48, 48, 48), values=5, runs=2),
     laptop=dict(
-        less, draw_from=20_000, n_up=(384, 384, 384), epochs_up=(40, 40, 40),
-        n=384, epochs=12, batch=(64, 32, 48), values=3, runs=3),
+        less, draw_from=20_000, n_up=(256, 256, 256), epochs_up=(40, 40, 40),
+        n=256, epochs=12, batch=(64, 32, 48), values=3, runs=3),
     desktop=dict(
         less, draw_from=50_000, n_up=(1024, 1024, 1024), n=1024, epochs=24,
         epochs_up=(50, 50, 50), batch=(128, 32, 64), values=5, runs=6),
@@ -187,10 +186,8 @@ def prepared(x, pixels):
 
 
 row = [images.x[images.y == k][:1] for k in range(10)]
-shown = torch.cat([*prepared(torch.cat(row), s.pixels)], 2)
-fig, ax = plt.subplots(figsize=(7.2, 1))
-ax.imshow((shown.permute(1, 2, 0) + 1) / 2)
-ax.axis("off")
+shown = prepared(torch.cat(row), s.pixels)
+fig = plots.strips({"": shown}, span=(-1, 1))
 caption = f"An image of each class, of {s.pixels} pixels a side as used here."
 study.show(fig, "maennel.images_layers", caption)
 

@@ -157,8 +157,7 @@ SWITCH = dict(init_scale=1.0, lr=0.01, classes=10)
 # %% [markdown]
 # ## Data
 #
-# CIFAR-10. Each run draws disjoint examples for both tasks; activation is
-# measured on images of the test split.
+# CIFAR-10, other images for each task; activation is measured on test images.
 
 # %% tags=["hide-input"]
 sets = []
@@ -170,6 +169,8 @@ for split, n in (("train", s.pool), ("test", s.held_out)):
         one = dataclasses.replace(one, x=x, source=how)
     sets.append(one)
     study.uses(one)
+fig = plots.strips({"": sets[1].x[:10]})
+study.show(fig, "maennel.images_units", "Ten test images, as used here.")
 
 # %% [markdown]
 # ## Run

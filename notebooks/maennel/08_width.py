@@ -165,6 +165,9 @@ pool = data.load("cifar10", n=s.pool, shrink=True, dtype=torch.uint8)
 share = min(1, len(pool) / (s.n_up + s.n))
 sizes = int(share * s.n_up), int(share * s.n)
 study.uses(pool)
+row = torch.cat([pool.x[pool.y == k][:1] for k in range(10)])
+fig = plots.strips({"": row})
+study.show(fig, "maennel.images_width", "An image of each class.")
 
 # %% [markdown]
 # ## Run

@@ -168,6 +168,8 @@ sets = [
 ]
 for one in sets:
     study.uses(one)
+fig = plots.strips({"": sets[0].x[:10]})
+study.show(fig, "maennel.images_filled", "Ten images.")
 
 # %% [markdown]
 # ## Figure 23
@@ -384,8 +386,7 @@ tabulate(7, *(less(7, k) for k in (1, 2, 3)))
 #   and little or nothing with images of 16 pixels.
 # - Sampled to the letter, with eigenvalues 1, filters would be four times as
 #   long as the eigenvectors, and did not train in a trial; ours are as long.
-# - Signs are random here; the paper says nothing of them, nor of the items
-#   named under the settings.
+# - Signs are random here; the paper says nothing of them.
 #
 # ## Try it
 #

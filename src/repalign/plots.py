@@ -263,6 +263,38 @@ def forest(effects: Mapping[str, Any], *, xlabel: str = "", width: float = 6.4) 
     return figure
 
 
+def strips(rows: Mapping[str, torch.Tensor], *, span: tuple[float, float] = (0.0, 1.0)) -> Figure:
+    """Images side by side, a strip for each name: what a network sees.
+
+    Each entry is (k, channels, height, width) with one channel or three; bytes, or numbers in ``span``, whose
+    ends are black and white (for one channel white and black, as on paper).
+    """
+    drawn = []
+    for name, images in rows.items():
+        if images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise ValueError(
+                f"images should be (k, 1 or 3, height, width), but {name or 'they'} have shape "
+                f"{tuple(images.shape)}."
+            )
+        low, high = (0.0, 255.0) if images.dtype == torch.uint8 else span
+        strip = torch.cat(list(((images.detach().cpu().float() - low) / (high - low)).clamp(0, 1)), 2)
+        drawn.append((name, (strip[0] if len(strip) == 1 else strip.permute(1, 2, 0)).numpy()))
+    shares = [strip.shape[0] / strip.shape[1] for _, strip in drawn]
+    figure, axes = plt.subplots(
+        len(drawn),
+        1,
+        figsize=(7.2, 7.0 * sum(shares) + 0.1 * len(drawn)),
+        squeeze=False,
+        height_ratios=shares,
+    )
+    for ax, (name, strip) in zip(axes.flat, drawn, strict=True):
+        ax.imshow(strip, cmap="gray_r", vmin=0, vmax=1)
+        ax.set(xticks=[], yticks=[])
+        ax.set_ylabel(name, rotation=0, ha="right", va="center")
+        ax.spines[:].set_visible(False)
+    return figure
+
+
 def averaged(frame: pd.DataFrame, by: Sequence[str], y: str, unit: str) -> pd.DataFrame:
     """Mean, standard error ``se`` (0 for one unit) and number of ``runs`` of ``y``, for each of ``by``."""
     if unit in by:

@@ -21,6 +21,7 @@ from torch import nn
 from repalign.models import transfer
 from repalign.models.cnn import VGG, SimpleCNN
 from repalign.models.from_torchvision import imagenet, vit_b_16, vit_small
+from repalign.models.image_rows import ImageRows
 from repalign.models.initialization import initialize
 from repalign.models.mlp import MLP
 from repalign.models.rbf import RBFNetwork
@@ -89,6 +90,7 @@ __all__ = [
     "MLP",
     "NAMES",
     "VGG",
+    "ImageRows",
     "Preprocess",
     "Pretrained",
     "RBFNetwork",
