@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -71,15 +72,25 @@ def tensors_on_device() -> tuple[float, float]:
     return ratio(lambda: fit(mlp(), x, y, epochs=1), loader, 3)
 
 
-def layout_by_network() -> tuple[float, float]:
-    """An epoch of a residual network with channels last, which ``fit`` chooses for it, and without."""
+def layout(make: Callable[[], nn.Module], other: bool) -> tuple[float, float]:
+    """An epoch of a network in the layout that ``fit`` chooses for it, and in the other one."""
     g = torch.Generator().manual_seed(0)
     x, y = torch.rand(128, 3, 32, 32, generator=g), torch.randint(10, (128,), generator=g)
 
     def epoch(channels_last: bool | str) -> None:
-        fit(models.preact_resnet18(k=16), x, y, epochs=1, channels_last=channels_last)
+        fit(make(), x, y, epochs=1, channels_last=channels_last)
 
-    return ratio(lambda: epoch("auto"), lambda: epoch(False), 3)
+    return ratio(lambda: epoch("auto"), lambda: epoch(other), 5)
+
+
+def layout_of_residual() -> tuple[float, float]:
+    """With channels last, which helps it, and without."""
+    return layout(lambda: models.preact_resnet18(k=16), other=False)
+
+
+def layout_of_plain() -> tuple[float, float]:
+    """Without channels last, which hurts it, and with."""
+    return layout(lambda: models.SimpleCNN(filters=16), other=True)
 
 
 def spin(seconds: float, seed: int) -> int:
@@ -105,10 +116,10 @@ def sweep_efficiency() -> tuple[float, float]:
 
 # The median processor time of a training step, in a process of its own: glibc reads its settings first.
 STEP = """
-import time, torch
+import sys, time, torch
 from repalign import models
 torch.set_num_threads(1)
-net = models.SimpleCNN(filters=64)
+net = eval(sys.argv[1])
 x, y = torch.rand(128, 3, 32, 32), torch.arange(128) % 10
 descent = torch.optim.Adam(net.parameters(), fused=True)
 seconds = []
@@ -122,14 +133,18 @@ print(sorted(seconds[3:])[6])
 """
 
 
-def kept_memory() -> tuple[float, float]:
-    """A step with the settings of kernels and workers, and without; children in turns."""
+def kept_memory(network: str) -> tuple[float, float]:
+    """A step of a network with the settings of kernels and workers, and without; children in turns."""
     free = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(3):
         for found, more in zip(times, (memory.environment(), {}), strict=True):
             done = subprocess.run(
-                [sys.executable, "-c", STEP], env={**free, **more}, capture_output=True, text=True, check=True
+                [sys.executable, "-c", STEP, network],
+                env={**free, **more},
+                capture_output=True,
+                text=True,
+                check=True,
             )
             found.append(float(done.stdout))
     return statistics.median(times[0]), statistics.median(times[1])
@@ -140,8 +155,16 @@ ROWS = (
     ("sweep of 16 equal cells, two processes", "one core (2× is all there is)", sweep_efficiency, 1.7),
     ("16 MLPs of 3×32 as one batched model", "one by one", batched_ensemble, None),
     ("an epoch on tensors", "a DataLoader", tensors_on_device, None),
-    ("an epoch of a residual network", "without channels last", layout_by_network, None),
-    ("a step of SimpleCNN, 64 filters, batch 128", "memory given back to the system", kept_memory, 1.5),
+    ("an epoch of a residual network", "without channels last", layout_of_residual, 1.1),
+    ("an epoch of a plain network", "with channels last", layout_of_plain, 1.0),
+    *(
+        (f"a step of {name}, batch 128", "memory given back to the system", partial(kept_memory, made), aim)
+        for name, made, aim in (
+            ("SimpleCNN, 64 filters", "models.SimpleCNN(filters=64)", 1.5),
+            ("SimpleCNN, 16 filters", "models.SimpleCNN(filters=16)", 1.05),
+            ("a narrow residual network", "models.preact_resnet18(k=8)", 1.05),
+        )
+    ),
 )
 
 

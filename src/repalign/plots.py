@@ -279,7 +279,7 @@ def strips(rows: Mapping[str, torch.Tensor], *, span: tuple[float, float] = (0.0
         low, high = (0.0, 255.0) if images.dtype == torch.uint8 else span
         strip = torch.cat(list(((images.detach().cpu().float() - low) / (high - low)).clamp(0, 1)), 2)
         drawn.append((name, (strip[0] if len(strip) == 1 else strip.permute(1, 2, 0)).numpy()))
-    shares = [strip.shape[0] / strip.shape[1] for _, strip in drawn]
+    shares = [picture.shape[0] / picture.shape[1] for _, picture in drawn]
     figure, axes = plt.subplots(
         len(drawn),
         1,
@@ -287,8 +287,8 @@ def strips(rows: Mapping[str, torch.Tensor], *, span: tuple[float, float] = (0.0
         squeeze=False,
         height_ratios=shares,
     )
-    for ax, (name, strip) in zip(axes.flat, drawn, strict=True):
-        ax.imshow(strip, cmap="gray_r", vmin=0, vmax=1)
+    for ax, (name, picture) in zip(axes.flat, drawn, strict=True):
+        ax.imshow(picture, cmap="gray_r", vmin=0, vmax=1)
         ax.set(xticks=[], yticks=[])
         ax.set_ylabel(name, rotation=0, ha="right", va="center")
         ax.spines[:].set_visible(False)
