@@ -53,8 +53,9 @@ study.begin("maennel/01_misalignment")
 # \tfrac12 \operatorname{tr}\bigl(\Sigma^{-1} B + B^{-1} \Sigma\bigr) - d,
 # $$
 #
-# where $\Sigma$ is positive definite and $D$ is the symmetrized
-# Kullback–Leibler divergence of normal distributions with these covariances.
+# where $\Sigma$ is positive definite and $D$ is the sum of both Kullback–
+# Leibler divergences of normal distributions with these covariances (D.4 has
+# half of it).
 #
 # ## A toy whose answer is known
 #
@@ -129,7 +130,7 @@ where, seeds = devices.device(device), study.seeds(s.runs)
 s
 
 # %% [markdown]
-# The paper has one run; `runs` of `draws` draws in figure 19 are ours.
+# The paper has one run, of 50 draws a panel in figure 19; `runs` are ours.
 #
 # ## Data
 #
@@ -238,9 +239,9 @@ study.claim("maennel.prop2.jump", holds=holds, **by)
 # ## The floor: what aligned filters score
 #
 # $B$ is estimated from the $m$ filters of a layer, and an estimate is never
-# quite aligned. For Gaussian filters whose true covariance is aligned with
-# $A$, the expected score is known exactly; its first term is $d(d-1)/2m$. A
-# score says little until this *floor* is known.
+# quite aligned. For Gaussian filters of mean 0 whose true covariance is
+# aligned with $A$, of distinct eigenvalues, the expected score is known
+# exactly: the *floor*. Its first term is $d(d-1)/2m$.
 
 # %% tags=["hide-input"]
 rng, scores = np.random.default_rng(0), []

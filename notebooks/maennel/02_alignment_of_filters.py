@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Filters align with the data
+# # Do filters align with the data?
 #
 # *Section 2, appendices A.6, A.7, C and D.1 of {cite:t}`maennel2020`:
 # proposition 1, figures 2 and 3, the second table of D.1.*
@@ -43,11 +43,12 @@ study.begin("maennel/02_alignment_of_filters")
 # $\Sigma_x$, the weights $w_i \in \mathbb R^d$ of the first layer's units have
 # covariance $\Sigma_w$. The layer sees only the products $\langle w_i,
 # x_j\rangle$, which do not change if an orthogonal matrix $G$ is applied to
-# both: rotated inputs and weights train to the rotated network. If $G$ also
-# leaves the distributions of inputs and first weights as they are, it does so
-# to the trained weights'. For Gaussian inputs and random labels, eigenspaces
-# of $\Sigma_x$ then lie inside those of $\Sigma_w$: they are *aligned*
-# (proposition 1). The misalignment in a basis $v_1, \dots, v_d$ is
+# both: under gradient descent, rotated inputs and weights train to the rotated
+# network. If $G$ also leaves the distributions of inputs and initial weights
+# as they are, it does so to that of trained weights over runs. For Gaussian
+# inputs and random labels, eigenspaces of $\Sigma_x$ then lie inside those of
+# $\Sigma_w$: they are *aligned* (proposition 1). The misalignment in a basis
+# $v_1, \dots, v_d$ is
 #
 # $$M = \sum_{i=1}^d \Bigl(\sqrt{(v_i^\top \Sigma_w v_i)
 # (v_i^\top \Sigma_w^{-1} v_i)} - 1\Bigr) \ge 0,$$
@@ -61,7 +62,7 @@ study.begin("maennel/02_alignment_of_filters")
 #
 # Of 100 Gaussian weights in 10 dimensions, those with a diagonal covariance of
 # different entries score the floor in the basis of the axes, more in a random
-# one. Isotropic ones, as a network's first, score the floor in *every* basis.
+# one. Isotropic ones, as a fresh network's, score the floor in *every* basis.
 
 # %%
 rng, ramp, toy = torch.Generator().manual_seed(0), torch.arange(1, 11.0), {}
@@ -146,17 +147,17 @@ HOW = ("lr", "batch_size", "epochs", "schedule")
 s
 
 # %% [markdown]
-# `mlp` is of proposition 1: hidden widths, scale of first weights, optimizer
+# `mlp` is of proposition 1: hidden widths, scale of initial weights, optimizer
 # (`paper`: right of figure 20; rate and epochs are not given). `cnn` is of
-# figure 2: filters, stride, scale (not given). `net` is of figure 3: blocks a
-# group, width factor. `how` has rate, batch, epochs, schedule. Figure 3 has 70
-# networks, D.1 a pair of groups of 30; `paper` five pairs of 35.
+# figure 2: filters, stride, scale (not given). `net` is of figure 3: blocks
+# per stage, width factor. `how` has rate, batch, epochs, schedule. Figure 3
+# has 70 networks, D.1 a pair of groups of 30; `paper` five pairs of 35.
 #
 # ## Data
 #
 # Gaussian inputs with independent entries of variances 0.1, 0.2, … 3.0, and
 # CIFAR-10 in $[-1, 1]$, averaged over `shrink` × `shrink` pixels for figure 3.
-# Runs draw their inputs, CNNs their images, all networks their random labels.
+# Runs draw their inputs, CNNs their images, networks their labels.
 
 
 # %%
@@ -170,19 +171,18 @@ def draw(images, n, seed, device, shrink):
 seeds = study.seeds(s.runs)
 gaussians = [data.load("gaussian", "right", s.mlp_n, seed=k) for k in seeds]
 images = data.load("cifar10", n=s.images, shrink=True, dtype=torch.uint8)
-study.uses(gaussians[0])
-study.uses(images)
-fig = plots.strips({"": images.x[:10]})
-study.show(fig, "maennel.images_filters", "The first ten images.")
+for one in (gaussians[0], images):
+    study.uses(one)
+study.show(plots.strips({"": images.x[:9]}), "maennel.images_nine", "Images.")
 
 # %% [markdown]
 # ## Appendix C: rotate, train, rotate back
 #
 # 200 inputs of 12 dimensions have two different variances, in a basis that is
-# not that of the coordinates. We rotate inputs and first weights by *any*
+# not that of the coordinates. We rotate inputs and initial weights by *any*
 # orthogonal matrix, and by one that leaves $\Sigma_x$ as it is, a rotation
-# *inside* its eigenspaces (all in float64). Adam and AdaGrad scale each
-# coordinate of the gradient by its own past, which the proof forbids.
+# *inside* its eigenspaces (all in float64). Appendix C counts Adam and AdaGrad
+# in, yet they scale each coordinate of the gradient by its own past.
 
 
 # %%
@@ -255,10 +255,9 @@ def below(end, share):
     told = end[["data", "random", "floor"]].mean().to_dict()
     told["excess, and in random bases"] = ours.mean(), other.mean()
     told["ratio of the two, with interval"] = study.ratio(ours, other)
-    effects = {
-        "score, less that in random bases": study.below(ours - other),
-        f"excess, less {share} of theirs": study.below(ours - share * other),
-    }
+    effects = {"score, less that in random bases": study.below(ours - other)}
+    less = study.below(ours - share * other)
+    effects[f"excess, less {share} of theirs"] = less
     return dict(effects=effects, measured=told)
 
 
@@ -274,7 +273,7 @@ study.claim("maennel.prop1", **below(gauss, 0.25), **by)
 #
 # A convolution of 3×3 filters ($d = 27$) and a dense layer of 64 units learn
 # random labels; after each epoch we score the filters in the basis of the
-# run's own patches. The first filters are isotropic and score the floor on
+# run's own patches. Initial filters are isotropic and score the floor on
 # average, in every basis: to fall, the data's score would have to pass it.
 
 
@@ -313,8 +312,8 @@ end = below(cnns[cnns["epoch"] == last], 0.5)
 study.claim("maennel.fig2.below", **end, **by)
 at = cnns.pivot(index="seed", columns="epoch", values="data")
 falls = {f"end, less epoch {k}": study.below(at[last] - at[k]) for k in (1, 0)}
-told = {"score after epoch": at[[0, 1, last]].mean().to_dict()}
-study.claim("maennel.fig2.decreases", effects=falls, measured=told, **by)
+by["measured"] = {"score after epoch": at[[0, 1, last]].mean().to_dict()}
+study.claim("maennel.fig2.decreases", effects=falls, **by)
 
 # %% [markdown]
 # ## Figure 3 and the table of D.1: a residual network
@@ -322,8 +321,8 @@ study.claim("maennel.fig2.decreases", effects=falls, measured=told, **by)
 # Its first filters are 5×5 ($d = 75$). A group of networks pools its filters;
 # two groups form a pair. If $U$ and $V$ have orthonormal bases of two spaces
 # of $k$ dimensions as columns, $\|U^\top V\|_F^2/k$ is the mean squared cosine
-# of the angles between them. In the table are $|\langle e_i, e_i'\rangle|$
-# of eigenvectors of a pair's two groups, and of random halves of the images.
+# of the angles between them. The table has $|\langle e_i, e_i'\rangle|$ of
+# the two groups of a pair, and of random halves of the images.
 
 
 # %%
@@ -369,7 +368,8 @@ for k in (4, 8, 16):
     other, ours = ([covariance.overlap(whole, c, k) for c in v] for v in sets)
     effects[f"first {k}"] = study.above([float(v - max(other)) for v in ours])
     told[f"first {k}, largest random"] = sum(ours) / len(ours), max(other)
-by = dict(stand_in=swap, data=[images], size=("nets", "net", "net_how"))
+size = ("nets", "net", "net_n", "net_how")
+by = dict(stand_in=swap, data=[images], size=size)
 study.claim("maennel.fig3", effects=effects, measured=told, **by)
 cosines, agree = covariance.eigenvector_agreement, {}
 for name, v in (("data", parts), ("filters", filters)):
@@ -387,8 +387,8 @@ study.table(table, "Agreement, mean over pairs; the paper's is of filters.")
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Networks, samples and first weights are smaller, the rate is constant:
-#   large weights hardly move in so few steps. Filters that start small do.
+# - Networks, samples and initial weights are smaller, the rate is constant:
+#   large weights hardly move in so few steps. Small ones may.
 # - Every score has its floor beside it, and ten random bases are averaged.
 #
 # ## Try it

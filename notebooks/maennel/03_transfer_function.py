@@ -18,11 +18,11 @@
 # ```{note}
 # Data and kinds of network are the paper's. Except in `paper`, networks are
 # narrower, samples fewer, and the filters of figure 4 move by three pixels
-# instead of one; `laptop` crops images further. Captions and cards say so.
+# instead of one; `laptop` crops images further. Cards say so.
 # ```
 #
-# On random labels the covariance of the first layer's weights gets the data's
-# eigenvectors. What do its eigenvalues become?
+# By the paper, on random labels the covariance of the first layer's weights
+# gets the data's eigenvectors. What do its eigenvalues become?
 
 # %% tags=["hide-cell"]
 import matplotlib.pyplot as plt
@@ -53,8 +53,8 @@ study.begin("maennel/03_transfer_function")
 #
 # the standard deviations of the data and of the weights along one direction.
 # The paper expects $f$ to rise, then fall, where either part may be missing.
-# It rises because a stronger direction has larger gradients. It falls, the
-# authors speculate, where a direction would dominate and hide the others.
+# The authors conjecture that it rises as a stronger direction has larger
+# gradients, and falls where a direction would dominate and hide the others.
 #
 # ## A toy whose answer is known
 #
@@ -146,11 +146,11 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# `mlp_` settings belong to figure 20 and its three plots, `cnn_` settings and
-# `stride` to figure 4, `crop` and `chain_` settings to figures 21 and 22. For
-# figure 20 the paper says "Gradient Descent until convergence". Here this is
-# momentum 0.9 until an epoch's mean loss is below `mlp_stop`, for `mlp_epochs`
-# at most. For figures 21 and 22 it gives no numbers: `paper` has figure 4's.
+# `mlp_` settings belong to figure 20, `cnn_` settings and `stride` to figure
+# 4, `crop` and `chain_` to 21 and 22, where the paper gives no numbers. For
+# figure 20 it says "Gradient Descent until convergence": here momentum 0.9
+# until an epoch's mean loss is below `mlp_stop`, for `mlp_epochs` at most.
+# Rates, batches and limits are ours. No borders are padded.
 #
 # ## Data
 #
@@ -201,9 +201,10 @@ study.show(fig, "maennel.versions", "Six images, as seen at stride 3.")
 #
 # Each first layer gives its transfer function before training and after, and
 # its misalignment score with the floor of the score: what equally many aligned
-# filters have on average. In figures 21 and 22 every network has weights,
-# labels and patches of its own. A second network on Gaussian patches,
-# *Gaussian again*, shows how far two equal runs are apart.
+# filters have on average. Networks of figures 21 and 22 have two convolutions
+# of the same stride, and weights, labels and patches of their own. A second
+# network on Gaussian patches, *Gaussian again*, shows how far two equal runs
+# are apart.
 
 # %%
 SEEN = ("Gaussian", "Gaussian again", "per position", "shuffled", "real")
@@ -384,17 +385,16 @@ study.table(table, "Means over runs; distance from Gaussian as measured.")
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Rates of figure 20 were chosen by plot, in a pilot on other seeds in which
-#   larger steps lowered $f$ at large $\sigma$.
-# - Except in `paper`, convolutions start from smaller weights and take more,
-#   larger and constant steps, to move farther. The second one is narrow.
+# - Rates of figure 20 were chosen for each plot, in a pilot on other seeds in
+#   which larger steps lowered $f$ at large $\sigma$: they can favor a claim.
+# - Except in `paper`, convolutions start from smaller weights and take larger,
+#   constant steps, as there are fewer. The second one is narrow.
 # - The paper has one ideal curve in figure 22; here each stride has its own.
 #
 # ## Try it
 #
 # 1. Set `change = {"mlp_lr": (0.1, 0.1, 0.1)}`. Which curve changes most?
 # 2. Set `change = {"init_scale": 1.0}`. What is left of figure 4?
-# 3. Set `change = {"cnn_epochs": 5}`. Which part of the curve comes first?
 
 # %% tags=["hide-input"]
 study.stamp()

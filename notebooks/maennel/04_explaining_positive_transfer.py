@@ -25,7 +25,7 @@
 # images: it may learn them faster than a network from scratch. What did it
 # bring along? The paper's answer: *statistics of the first layer*. Throw the
 # trained filters away, draw new ones from a Gaussian with the same covariance,
-# and the head start is still there.
+# and, it says, the head start is still there.
 
 # %% tags=["hide-cell"]
 import pandas as pd
@@ -65,8 +65,9 @@ study.begin("maennel/04_explaining_positive_transfer")
 #
 # Inputs in the plane with variances $\sigma^2 = (4, 1)$, and a target that is
 # the first coordinate. Filters stay fixed; gradient descent of rate $\eta$
-# learns one output weight per filter. If the filters have mean 0 and variances
-# $\tau_i^2$ along the axes, the loss after $t$ steps is
+# learns one output weight per filter, from 0; outputs are divided by the root
+# of the number of filters. If these have mean 0, variances $\tau_i^2$ along
+# the axes and no correlation, the loss after $t$ steps is
 # $\frac 1 2 \sigma_1^2 (1 - \eta\, \tau_1^2 \sigma_1^2)^{2t}$, whatever the
 # single filters are. Three sets of four filters, all of the same total size:
 
@@ -313,9 +314,10 @@ study.show(fig, "maennel.fig5.gain", caption, table=table)
 
 # %% [markdown]
 # "More than half" is asked as a difference within each run: gain of the drawn
-# filters minus half of the gain of the trained ones. It means something only
-# where the trained filters gain at all, so the cards give both gains, and the
-# share itself with Fieller's interval for a ratio of two means. Its ends are
+# filters minus half of the gain of the trained ones without their bias. It
+# means something only where these gain at all, which is an effect of its own
+# on the card of real labels. The cards also give both gains, and the share
+# itself with Fieller's interval for a ratio of two means. Its ends are
 # infinite where the trained filters may have gained nothing.
 
 # %% tags=["hide-input"]
@@ -343,7 +345,9 @@ study.claim("maennel.fig5.positive", effects=effects, **by)
 # %% tags=["hide-input"]
 kept = f"{DRAWN} minus half of {BARE}"
 by["measured"] = measured["real"]
-study.claim("maennel.fig5.covariance", effects={kept: half["real"]}, **by)
+effects = {f"{BARE} above scratch": study.above(gain["real"][BARE])}
+effects[kept] = half["real"]
+study.claim("maennel.fig5.covariance", effects=effects, **by)
 
 # %% tags=["hide-input"]
 conv = study.above(gain["random"]["pre-trained conv"])

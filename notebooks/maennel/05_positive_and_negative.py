@@ -20,7 +20,7 @@
 # ResNet18 and VGG16 on ImageNet; so is the `paper` profile, from a folder of
 # image files. In the other profiles CIFAR-10 takes the place of ImageNet, a
 # plain network of three convolutions and a dense layer that of VGG16, a narrow
-# ResNet18 that of ResNet18, on few, *small* images. The last section says why.
+# ResNet18 that of ResNet18, on few, *small* images. The end says why so short.
 # ```
 #
 # Train a network on images with random labels, then on fresh images. Does it
@@ -94,7 +94,7 @@ study.claims(
          "pre-trained minus scratch, paired by run, residual network: above "
          "0 at each initialization scale, for real and for random labels"),
     dict(id="maennel.fig17",
-         paper="VGG16 on ImageNet may gain, in test accuracy, too.",
+         paper="VGG16 on ImageNet may gain (or lose), in test accuracy, too.",
          criterion="difference of areas under the training accuracy, "
          "pre-trained minus scratch, paired by run, VGG at initialization "
          "scale 1: for real labels above 0; and the test accuracy at the end "
@@ -157,8 +157,9 @@ s
 # %% [markdown]
 # `chain` is VGG16 or what stands in for it; `positive` are experiments 1 and
 # 2, `negative` 3 and 4; `looks` is about how often a curve is measured. Scales
-# of initialization (factors of the standard deviation of He's weights),
-# learning rates and numbers of random classes are the paper's in all profiles.
+# of initialization (taken as factors of the standard deviation of He's
+# weights, which the paper does not say) and learning rates are the paper's in
+# all profiles, as are numbers of random classes in figure 1.
 # In figures 16 to 18 there are as many random classes as real ones: 1000, or
 # 10 where CIFAR-10 takes the place of ImageNet. The scales of figure 16 are
 # not in the paper's text; ours are from the range of its B.3.

@@ -22,9 +22,9 @@
 # ```
 #
 # Train a network on random labels, keep its first layers, start the others
-# afresh, and train on new images. Earlier pages explain why the first layer
-# helps: its filters are aligned with the data. Does it help more to keep two
-# layers, or all of them?
+# afresh, and train on new images. Earlier pages give the paper's reason why
+# the first layer should help: its filters are aligned with the data. Does it
+# help more to keep two layers, or all of them?
 
 # %% tags=["hide-cell"]
 import numpy as np
@@ -60,9 +60,9 @@ study.begin("maennel/06_more_layers")
 # $k$. Its *slope* is that of the line through the points $(k/L, A_k)$ fitted
 # by least squares: what all layers would add if every layer added the same.
 #
-# Alignment passes upward: once the first layer is aligned with the images, its
-# outputs are the data of the second layer, which can align with those. But a
-# top layer that served the random labels may have to be unlearned. So the
+# Alignment may pass upward: once the first layer is aligned with the images,
+# its outputs are the data of the second layer, which can align with those. But
+# a top layer that served the random labels may have to be unlearned. So the
 # answer is not clear beforehand.
 #
 # ## A toy whose answer is known
@@ -295,8 +295,8 @@ study.show(
     "maennel.fig9",
     "Figure 9 (its lower row is figure 6): accuracy on the training set of "
     "the second task, with real labels above and random labels below. If the "
-    "claims hold, the curve with all layers rises before that with one layer, "
-    f"and this before the one from scratch (none). Mean of {s.runs} runs, "
+    "claims hold, areas grow with the number of layers, and the curve of all "
+    f"layers rises before that of one. Mean of {s.runs} runs, "
     f"bands of one standard error.{note}",
     table=plots.averaged(
         drawn, ["network", "labels", "layers", "epoch"], "accuracy", "seed"
@@ -356,6 +356,7 @@ def measured(network):
     return told | {"random labels learned before": part.learned.mean()}
 
 
+SIZE = ("pixels", "widths", "units", "scales", "batch")
 for network, id, width in zip(NETWORKS, ("simple", "vgg", "resnet"), s.widths):
     smaller = f"{network} with {width} filters in its first layer, on images "
     smaller += f"of {s.pixels} pixels, in place of the paper's size"
@@ -364,7 +365,7 @@ for network, id, width in zip(NETWORKS, ("simple", "vgg", "resnet"), s.widths):
         effects=effects(network),
         measured=measured(network),
         stand_in=smaller if small_ones else "",
-        size=("pixels", "widths", "n_up", "epochs_up", "n", "epochs", "runs"),
+        size=(*SIZE, "n_up", "epochs_up", "n", "epochs", "runs"),
     )
 
 # %% [markdown]
@@ -380,7 +381,7 @@ for network, id, width in zip(NETWORKS, ("simple", "vgg", "resnet"), s.widths):
 #   difference of areas decide, each with its interval over runs.
 # - The paper counts layers of ResNet18 without saying how. Here a residual
 #   block is transferred as a whole. As it is not rescaled, its transferred
-#   layers also have larger norms, which alone changes how fast it learns.
+#   layers may have larger norms, which alone changes how fast it learns.
 # - Error bands are standard errors of the mean; the paper's are the smallest
 #   and the largest of 3 runs.
 #

@@ -142,12 +142,12 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# `positive` and `negative` are the settings of experiments 1 and 2, and 3 and
-# 4, of figure 1. Scales of initialization, learning rates and numbers of
-# random classes are the paper's in all profiles: those of A.11, whose learning
-# rate in the negative setting is not A.5's 0.009. Of figure 24 the paper gives
-# the networks alone; the rest is that of its figure 2 (A.6), at scale 1, with
-# half of the images for each task. The paper's 12 `runs` are of figure 1.
+# `positive` and `negative`, named by what the paper found in VGG16, are the
+# settings of experiments 1 and 2, and 3 and 4, of figure 1. Scales of
+# initialization, learning rates and numbers of random classes are the paper's
+# in all profiles: those of A.11, whose learning rate in the negative setting
+# is not A.5's 0.009. Of figure 24 the paper gives the networks alone; the rest
+# is that of its figure 2 (A.6), half of the images for each task.
 
 # %%
 HYPER = dict(positive=dict(init_scale=0.526, lr=0.01, classes=5),
@@ -302,7 +302,7 @@ for number, setting in ((10, "negative"), (11, "positive")):
             other = "images" if of == "units" else "units"
             ax.set_xlabel(f"share of {other}", fontsize=9)
         row[0].set(ylabel=f"{of}: layer")
-    fig.colorbar(drawn, ax=axes, label="part of the layer", extend="max")
+    fig.colorbar(drawn, ax=axes, label="part of units or images", extend="max")
     what = f"Figure {number}, the {setting} setting{note}. Above: units by "
     what += "the share of images that activate them. Below: images by the "
     what += "share of units that they activate. If the claim holds, upper "

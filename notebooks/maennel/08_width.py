@@ -63,10 +63,10 @@ study.begin("maennel/08_width")
 # ## A toy whose answer is known
 #
 # Why should spare units help? Suppose that pre-training leaves each unit dead,
-# active on no image, with probability $p$, by itself. A task needs $k$ living
-# units. Of $u$ units fewer than $k$ live with a binomial probability, which
-# falls to zero quickly as $u$ grows, at the same $p$. The formula beside a
-# count in 20,000 random layers:
+# active on no image, with probability $p$, independently. A task needs $k$
+# living units. Of $u$ units fewer than $k$ live with a binomial probability,
+# which falls to zero quickly as $u$ grows, at the same $p$. The formula beside
+# a count in 20,000 random layers:
 
 
 # %%
@@ -145,8 +145,9 @@ s
 # `epochs` on `n_up` images with `classes` random labels, then `tune_epochs` on
 # `n` other images with their real `labels`; `units` are the widths of the
 # dense layer. A.12 does not say how many images and epochs the second task
-# has; the `paper` column has those of the paper's figures 9 to 11, 25,000 and
-# 200. Everything else is the paper's recipe: momentum 0.9, batches of 256, the
+# has; the `paper` column has those of the paper's figures 10 and 11: 25,000
+# and 200. Nor does it say how borders of images are treated (`padding`).
+# Everything else is the paper's recipe: momentum 0.9, batches of 256, the
 # learning rate divided by 3 after each third of the steps, no augmentation,
 # inputs in $[-1, 1]$, layers rescaled to their norms before training, a fresh
 # head.
@@ -325,7 +326,8 @@ study.claim("maennel.fig8.width", effects=effects, **by)
 # For the paper's reason, units of the pre-trained layer should answer to fewer
 # images than fresh ones, or to none, while living units become many as the
 # layer grows. If pre-trained units are as active as fresh ones at the smallest
-# width, and the gap there is below 0, lost units are not what does the harm.
+# width, and the gap there is below 0, units lost before the second task are
+# not what does the harm. Those lost in it (figure 24) are not counted here.
 
 # %% tags=["hide-input"]
 layer = runs.dropna(subset="active").pivot(

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # Where the sign turns: the size of the images
+# # Does the size of the images turn the sign?
 #
 # *Beyond {cite:t}`maennel2020`: the Simple CNN of its figure 9, on images of
 # two sizes.*
@@ -50,21 +50,22 @@ study.begin("maennel/11_size_of_images")
 # where $k = 0$ is a network from scratch. Three convolutions of $c$ filters
 # and stride 1 hand $c \cdot s^2$ numbers to the dense layer, if an image has
 # $s \times s$ pixels. At twice the side, the dense layer has four times the
-# weights, and it can tell images apart more easily by details. So it may learn
-# more of the random labels by itself, in a way that serves no other task.
+# weights. So it may learn more of the random labels by itself, in a way that
+# serves no other task.
 # If that is the reason, three things should follow: the loss should go when
 # only convolutions are transferred, it should stay when small images are
 # merely *enlarged*, and it should go when the large maps are *pooled* before
 # the dense layer. If what counts is what images show, enlarging them should
-# change little.
+# change little. Neither test is pure: enlarging halves what a filter sees, and
+# pooling drops details.
 #
 # ## A toy whose answer is known
 #
 # How much easier do more inputs make random labels? By Cover's theorem, a
-# linear unit with $d$ inputs can realize a share
+# linear unit without bias and with $d$ inputs can realize a share
 # $2^{1-n} \sum_{k < d} \binom{n-1}{k}$ of all ways to split $n$ points in
 # general position in two: all for $n \le d$, half of them at $n = 2d$. A
-# perceptron finds the solution where there is one.
+# perceptron finds a solution where there is one, given enough steps.
 
 
 # %%
@@ -98,7 +99,7 @@ study.table(toy, "Share of 50 random labelings that a linear unit realizes.")
 # %% [markdown]
 # ## The claims of this page
 #
-# They are ours, made after trials on other seeds and before this run.
+# They are ours, made after trials on seeds below 100.
 
 # %% tags=["hide-input"]
 study.claims(
@@ -146,8 +147,9 @@ s
 
 # %% [markdown]
 # `epochs` on `n` images with `classes` random labels, then `tune_epochs` on
-# `n` others with their real ones. The column `paper` has the settings of the
-# paper's figure 9 for this network, as far as it gives them.
+# `n` others with their real ones. The column `paper` is figure 9's for this
+# network, but for the second task's images (25,000 there), its epochs
+# (appendix B's) and `runs` (3 there).
 #
 # ## Data
 #
@@ -284,7 +286,7 @@ study.table(table, text)
 #
 # - The paper averages no images. We do, to separate size from content.
 # - Except in `paper`, the dense layer is narrower and there are fewer images;
-#   a narrow layer makes negative transfer more likely (see figure 8).
+#   a narrow layer may make negative transfer more likely (see figure 8).
 #
 # ## Try it
 #
