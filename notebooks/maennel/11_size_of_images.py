@@ -137,7 +137,7 @@ s = study.settings(
     laptop=dict(
         usual, units=64, n=256, batch=64, epochs=24, tune_epochs=10, runs=2),
     desktop=dict(
-        usual, units=64, n=1280, batch=256, epochs=60, tune_epochs=30, runs=5),
+        usual, units=64, n=1280, batch=256, epochs=60, tune_epochs=30, runs=4),
     paper=dict(
         usual, units=1024, n=15_000, batch=256, epochs=40, tune_epochs=200,
         runs=6),
