@@ -170,7 +170,7 @@ s
 # y)^2$: the power of labels along singular vectors $u_i$ of the features with
 # a singular value of at least $\tau$. As $\sigma_i^2 = n\,\eta_i$ and
 # $(u_i^\top y)^2 = n\,a_i^2$, this is $C(\rho)$ read over $\sigma$ from the
-# right, times its value at $\tau = 0$. $C(\rho)$ forgets the eigenvalues' size.
+# right, times its value at $\tau = 0$; $C(\rho)$ forgets how large $\eta$ is.
 
 # %%
 digits = data.load("mnist", n=s.n, seed=seeds[0], shrink=True)
