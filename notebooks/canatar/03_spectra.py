@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch.nn.functional import avg_pool2d
+from torch.optim.swa_utils import update_bn
 
 from repalign import data, features, models, plots, study, train
 from repalign.alignment import kernel_spectrum, predicted_error
@@ -65,7 +66,7 @@ study.begin("canatar/03_spectra")
 # kernel has nine equal eigenvalues: the effective rank is 9. Now each sample
 # gets a feature of its own, too. The nine are 11, beside 90 of size 1. The
 # target still lies in ten modes, and CKA is hardly lower. But the effective
-# rank is $e^{3.99}$, or 53.8: it sees many small eigenvalues, CKA does not.
+# rank is 53.8: it sees many small eigenvalues, CKA does not.
 
 # %%
 y = torch.eye(10).repeat_interleave(10, 0).double()
@@ -151,19 +152,21 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(rates=(0.05, 0.2), output_scale=0.125, shift=0, middle=5, draws=5)
+small = dict(
+    rates=(0.05, 0.2), output_scale=0.125, shift=0, middle=5, draws=10
+)
 tiny = dict(small, pixels=8, width=4)
 s = study.settings(
     profile, change,
     smoke=dict(tiny, n=60, n_test=100, epochs=6, batch=20, seen=60, pool=100,
-               samples=30, runs=2),
+               samples=20, runs=2),
     laptop=dict(tiny, n=300, n_test=1000, epochs=40, batch=32, seen=300,
-                pool=400, samples=100, runs=3),
+                pool=500, samples=50, runs=3),
     desktop=dict(small, pixels=16, width=8, n=1000, n_test=2000, epochs=40,
-                 batch=64, seen=1000, pool=1000, samples=250, runs=6),
+                 batch=64, seen=1000, pool=1000, samples=100, runs=6),
     paper=dict(pixels=32, width=64, n=50_000, n_test=10_000, epochs=5000,
                middle=25, batch=512, rates=(0.05, 0.5), output_scale=0.2,
-               shift=2, seen=5000, pool=2000, samples=500, draws=5, runs=5),
+               shift=2, seen=5000, pool=2000, samples=200, draws=10, runs=5),
 )  # fmt: skip
 where = devices.device(device)
 s
@@ -198,11 +201,12 @@ for one in sets[seeds[0]]:
 #
 # A cell of the sweep trains one network: squared error on one-hot labels, a
 # rate that falls linearly to 0, batch norm. It looks at layers 9 and 10 on
-# training images at the start, after `middle` epochs and at the end. At the
-# end every layer gets ridge probes: regression with its kernel on `samples` of
-# a `pool` of test images, tested on the rest of the pool, mean of `draws`
-# splits. The ridge is the mean of $K(x, x)$. The prediction takes the pool for
-# the distribution of inputs, with its eigenvalues and power.
+# training images at the start, after `middle` epochs and at the end. (For the
+# start, batch norm gets the statistics of training images, as in the first
+# step of training.) At the end every layer gets ridge probes: regression with
+# its kernel on `samples` of a `pool` of test images, tested on the rest of the
+# pool, mean of `draws` splits; the ridge is the mean of $K(x, x)$. To predict,
+# the pool is taken for all inputs, with its eigenvalues and power.
 
 
 # %%
@@ -245,6 +249,7 @@ def one_network(seed, skips, augment, rule, images, p, device):
     y, new_y = (i.y.to(device) for i in images)
     how = dict(width=p["width"], output_scale=p["output_scale"])
     net = models.ResNet11(skips=skips, **how, seed=seed).to(device)
+    update_bn([x[:2000]], net)
     moved, seen = partial(train.crop_and_flip, pad=p["shift"]), p["seen"]
     try:
         history = train.fit(
@@ -278,9 +283,8 @@ runs["network"] = parts.agg(" ".join, axis=1)
 # %% [markdown]
 # ## Figures 3 to 5
 #
-# In every run with at least three networks that fit their images, the rule of
-# the criteria picks three. Of an odd number of networks the middle one belongs
-# to the lower half. (In `smoke` all count as fitted.)
+# Where three networks or more fit their images, the rule of the criteria picks
+# three. Of an odd number the middle one belongs to the lower half.
 
 
 # %%
@@ -291,12 +295,12 @@ def chosen(nets):
     if len(nets) < 3:
         return {}
     poor = nets[1 : (len(nets) + 1) // 2]["cka"].idxmax()
-    return {nets.index[0]: "worst", poor: "poor", nets.index[-1]: "best"}
+    return {nets.index[0]: "worst", poor: POOR, nets.index[-1]: "best"}
 
 
+POOR, role = "aligned but poor", {}
 ends = runs[runs["stage"] == "end"].groupby("network")["cka"].mean()
 nets = runs[runs["tested"].notna()].set_index("network").assign(cka=ends)
-role = {}
 for _, part in nets.groupby("seed"):
     role |= chosen(part)
 few = runs.assign(role=runs["network"].map(role)).dropna(subset="role")
@@ -310,7 +314,7 @@ wide = few[few["rank"].notna()].pivot(
 )
 rank, ten, off = wide["rank"], wide["ten"], np.log(wide["rank"] / 9).abs()
 rise = ten.xs("end", axis=1, level=1) - ten.xs("start", axis=1, level=1)
-poor = rank["poor", "end"]
+poor = rank[POOR, "end"]
 effects = {"fig3": {
     "layer 9, effective rank": study.above(rank["worst", "end", 9], 18),
     "layer 10, rise of power": study.above(rise["worst", 10]),
@@ -319,7 +323,7 @@ effects = {"fig3": {
     "effective rank, layer 9 less 10": study.above(poor[9] - poor[10]),
 }}  # fmt: skip
 for k in (9, 10):
-    end, less = off["best", "end", k], ten["poor", "end", k]
+    end, less = off["best", "end", k], ten[POOR, "end", k]
     name = f"layer {k}, |log(rank/9)|, "
     fallen = study.below(end - off["best", "start", k])
     lower = study.below(end - off["worst", "end", k])
@@ -336,12 +340,12 @@ index = ["role", "seed", "stage", "layer", "mode"]
 shown = few[few["mode"].notna()].melt(index, ["eigenvalue", "power"])
 shown["panel"] = shown["variable"].replace("power", "cumulative power")
 shown["panel"] += ", layer " + shown["layer"].astype(int).astype(str)
-says = dict(
-    worst="keep many modes, and the target moves into ten modes of layer 10.",
-    best="fall off behind about ten modes, and the target lies in those.",
-    poor="of layer 9 fall off less than in figure 4, and power is as there.",
-)
-for which, id in (("worst", "fig3"), ("best", "fig4"), ("poor", "fig5")):
+says = {
+    "worst": "keep many modes; the target moves into ten modes of layer 10.",
+    "best": "fall off behind about ten modes, and the target lies in those.",
+    POOR: "of layer 9 fall off less than in figure 4, and power is as there.",
+}
+for id, (which, text) in zip(("fig3", "fig4", "fig5"), says.items()):
     part = shown[shown["role"] == which]
     fig = plots.modes(
         part, x="mode", y="value", hue="stage", col="panel", wrap=2,
@@ -350,8 +354,8 @@ for which, id in (("worst", "fig3"), ("best", "fig4"), ("poor", "fig5")):
     for ax in fig.axes:
         ax.axvline(10, color="0.5", ls=":")
         ax.set(yscale="log" if "eigen" in ax.get_title() else "linear")
-    text = f"Figure {id[3]}, {which}, mean of {len(wide)} runs. By the paper, "
-    text += f"eigenvalues {says[which]} Dotted: ten modes. {size}."
+    text = f"By the paper, eigenvalues {text} Dotted: ten modes. {size}."
+    text = f"Figure {id[3]}, {which}, mean of {len(wide)} runs. {text}"
     study.show(fig, f"canatar.{id}", text, table=part)
     for claim in [k for k in effects if k.split(".")[0] == id]:
         study.claim(f"canatar.{claim}", effects=effects[claim], **by)
@@ -359,14 +363,12 @@ for which, id in (("worst", "fig3"), ("best", "fig4"), ("poor", "fig5")):
 # %% [markdown]
 # ## Does the kernel foretell the probe?
 #
-# A dot is a layer of a network, of all networks: the error of its ridge probes
-# against the prediction from its eigenvalues and power.
+# A dot is a layer of a network, kept or not: measured and predicted error.
 
 # %% tags=["hide-input"]
 dots = runs[runs["probed"].notna()].astype({"probed": int})
-fig = plots.scatter(
-    dots, x="predicted", y="measured", hue="probed", diagonal=True
-)
+draw = dict(hue="probed", diagonal=True)
+fig = plots.scatter(dots, x="predicted", y="measured", **draw)
 text = "Test error of ridge probes on test images, of a target whose power is "
 text += f"1; colors are layers. Dashed: measured as predicted. {size}."
 columns = ["network", "probed", "predicted", "measured"]
@@ -382,12 +384,10 @@ study.claim("canatar.curve.layers", effects={"correlation": r}, **by)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Networks, images, samples and epochs are fewer or smaller, as the settings
-#   say. The paper looks at three networks; here each run picks its own three.
-# - Its layer 9 has 512 numbers, one for each filter. Ours is the whole map:
-#   all filters at all positions, as on the page before.
+# - All is smaller: see the settings. Each run picks its own three networks.
+# - The paper's layer 9 has 512 numbers, one for each filter. Ours is the whole
+#   map: all filters at all positions, as on the page before.
 # - The paper reads ranks off its figures; effective rank makes them numbers.
-# - The probes are ours. The paper quotes their theory.
 #
 # ## Try it
 #

@@ -48,16 +48,15 @@ def predicted_error(
     if not (math.isfinite(ridge) and ridge >= 0):
         raise ValueError(f"ridge should be 0 or more, but is {ridge}.")
     eta, a2 = working(given), working(power)
-    p = torch.as_tensor(samples, device=eta.device).double()
-    levels = [torch.as_tensor(v, device=eta.device).double() for v in (noise, outside)]
-    named = {"eigenvalues": eta, "power": a2, "samples": p, "noise": levels[0], "outside": levels[1]}
+    p, s2, lost = (torch.as_tensor(v, dtype=eta.dtype, device=eta.device) for v in (samples, noise, outside))
+    named = {"eigenvalues": eta, "power": a2, "samples": p, "noise": s2, "outside": lost}
     for name, value in named.items():
         if not (torch.isfinite(value) & (value >= 0)).all():
             raise ValueError(f"{name} should be finite and not negative, but some are not.")
     left, rest = _unlearned(eta, p.reshape(-1), ridge)
     trailing = power.shape[1:]
     rest = rest.reshape(-1, *[1] * len(trailing))
-    error = torch.tensordot(left.square(), a2, dims=1) + levels[1] + (1 - rest) * levels[0]
+    error = torch.tensordot(left.square(), a2, dims=1) + lost + (1 - rest) * s2
     # As many samples as modes, and no noise: nothing is left to be divided by nothing.
     error = torch.where((error == 0) & (rest == 0), 0.0, error / rest)
     return error.reshape(p.shape + trailing).to(at_least_single(given))
