@@ -152,21 +152,19 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(
-    rates=(0.05, 0.2), output_scale=0.125, shift=0, middle=5, draws=10
-)
+small = dict(rates=(0.05, 0.2), output_scale=0.125, shift=0, middle=5, draws=8)
 tiny = dict(small, pixels=8, width=4)
 s = study.settings(
     profile, change,
-    smoke=dict(tiny, n=60, n_test=100, epochs=6, batch=20, seen=60, pool=100,
-               samples=20, runs=2),
+    smoke=dict(tiny, n=60, n_test=100, epochs=3, batch=20, seen=60, pool=100,
+               samples=10, runs=2, middle=1),
     laptop=dict(tiny, n=300, n_test=1000, epochs=40, batch=32, seen=300,
                 pool=500, samples=50, runs=3),
     desktop=dict(small, pixels=16, width=8, n=1000, n_test=2000, epochs=40,
-                 batch=64, seen=1000, pool=1000, samples=100, runs=6),
+                 batch=64, seen=1000, pool=1000, samples=100, runs=5),
     paper=dict(pixels=32, width=64, n=50_000, n_test=10_000, epochs=5000,
                middle=25, batch=512, rates=(0.05, 0.5), output_scale=0.2,
-               shift=2, seen=5000, pool=2000, samples=200, draws=10, runs=5),
+               shift=2, seen=5000, pool=2000, samples=200, draws=8, runs=5),
 )  # fmt: skip
 where = devices.device(device)
 s
@@ -206,7 +204,7 @@ for one in sets[seeds[0]]:
 # step of training.) At the end every layer gets ridge probes: regression with
 # its kernel on `samples` of a `pool` of test images, tested on the rest of the
 # pool, mean of `draws` splits; the ridge is the mean of $K(x, x)$. To predict,
-# the pool is taken for all inputs, with its eigenvalues and power.
+# the pool is taken for all inputs, samples included: that is a little too low.
 
 
 # %%
@@ -351,9 +349,9 @@ for id, (which, text) in zip(("fig3", "fig4", "fig5"), says.items()):
         part, x="mode", y="value", hue="stage", col="panel", wrap=2,
         height=2.3, aspect=1.5, labels={"value": ""},
     )  # fmt: skip
-    for ax in fig.axes:
+    for ax, scale in zip(fig.axes, ("log", "log", "linear", "linear")):
         ax.axvline(10, color="0.5", ls=":")
-        ax.set(yscale="log" if "eigen" in ax.get_title() else "linear")
+        ax.set(yscale=scale)
     text = f"By the paper, eigenvalues {text} Dotted: ten modes. {size}."
     text = f"Figure {id[3]}, {which}, mean of {len(wide)} runs. {text}"
     study.show(fig, f"canatar.{id}", text, table=part)
@@ -366,18 +364,19 @@ for id, (which, text) in zip(("fig3", "fig4", "fig5"), says.items()):
 # A dot is a layer of a network, kept or not: measured and predicted error.
 
 # %% tags=["hide-input"]
-dots = runs[runs["probed"].notna()].astype({"probed": int})
-draw = dict(hue="probed", diagonal=True)
+dots = runs[runs["probed"].notna()]
+dots = dots.assign(layer=dots["probed"].astype(int))
+draw = dict(hue="layer", diagonal=True)
 fig = plots.scatter(dots, x="predicted", y="measured", **draw)
 text = "Test error of ridge probes on test images, of a target whose power is "
-text += f"1; colors are layers. Dashed: measured as predicted. {size}."
-columns = ["network", "probed", "predicted", "measured"]
-study.show(fig, "canatar.curve.layers", text, table=dots[columns])
+text += f"1. Dashed: measured as predicted. {size}."
+table = dots[["network", "layer", "predicted", "measured"]]
+study.show(fig, "canatar.curve.layers", text, table=table)
 
 # %% tags=["hide-input"]
 logs = dots[["network"]].join(np.log(dots[["predicted", "measured"]]))
 r = study.correlation(logs, "predicted", "measured", unit="network", above=0.8)
-ratio = (dots["predicted"] / dots["measured"]).groupby(dots["probed"]).mean()
+ratio = (dots["predicted"] / dots["measured"]).groupby(dots["layer"]).mean()
 by["measured"] = {"predicted / measured, by layer": ratio.tolist()}
 study.claim("canatar.curve.layers", effects={"correlation": r}, **by)
 
