@@ -194,10 +194,10 @@ a.set(xlabel="modes ρ", ylabel="cumulative power C(ρ)")
 b.set(xlabel="size of a constant feature", ylabel="alignment with the task")
 a.legend(title="task")
 b.legend(b.lines[:2], ["KTA", "CKA"])
-caption = "Two tasks on the kernel of pixels. Left: shuffled labels lie in "
-caption += "later modes; circles are Imani's alignment between singular "
-caption += "values. Right: a constant feature takes the tasks' KTA to one "
-caption += "value, whatever the labels, and leaves CKA (dashed) as it is."
+caption = "Two tasks on the kernel of pixels. Left: the earlier a curve rises "
+caption += "the better the task is aligned; circles are Imani's alignment at "
+caption += "singular values. Right: a growing constant feature takes KTA to "
+caption += "one value for both tasks, and leaves CKA (dashed) as it is."
 study.show(fig, "canatar.eq4", caption)
 
 # %% [markdown]
