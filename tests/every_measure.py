@@ -69,6 +69,9 @@ def measure_alignment():
                 s.alignment(0.5), s.alignment(torch.rand(7)), s.curve(), s.curve(torch.rand(5)), s.area()
                 s.eigenvalues, s.cumulative(), s.cumulative(each=True)
                 alignment.gd_loss(s, 0.01, 5), alignment.gd_loss(s, 0.01, torch.arange(4))
+                for samples in (5, torch.arange(4)):
+                    alignment.predicted_error(s.eigenvalues, s.power, samples, ridge=0.1, noise=0.5)
+                    alignment.predicted_error(s.eigenvalues, s.power, samples, outside=s.residual)
             alignment.spectrum(phi, y, top=2), alignment.spectrum([(phi[:2], y[:2]), (phi[2:], y[2:])])
             alignment.alignment(phi, y, 0.5), alignment.alignment(phi, y, torch.rand(2, 3))
             alignment.alignment_curve(phi, y), alignment.alignment_curve(phi, y, torch.rand(5))

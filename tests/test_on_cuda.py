@@ -95,6 +95,10 @@ MEASURES = {
     "cumulative_power of features": lambda on: alignment.cumulative_power(on(PHI), on(Y), kind="features"),
     "gd_loss": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, STEPS),
     "gd_loss, steps there": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, on(STEPS)),
+    "predicted_error": lambda on: [
+        alignment.predicted_error(on(Y.abs()), on(TARGETS**2), STEPS, ridge=0.1, outside=on(TARGETS[0] ** 2)),
+        alignment.predicted_error(on(Y.abs()), on(Y**2), on(STEPS), noise=0.5),
+    ],
     "iteration_bound": lambda on: alignment.iteration_bound(
         on(Y[0].abs()), on(Y[1].abs() / 100), 0.1, on(Y[2].abs())
     ),

@@ -36,6 +36,10 @@ CALLS = {
     alignment.cumulative_power: ([PHI, Y], alignment.cumulative_power),
     alignment.kernel_spectrum: ([K, Y], alignment.kernel_spectrum),
     alignment.gd_loss: ([PHI, Y], lambda x, y: alignment.gd_loss(alignment.spectrum(x, y), 1e-10, STEPS)),
+    alignment.predicted_error: (
+        [torch.tensor([3e4, 2e4, 1.0]), torch.tensor([500.0, 400.0, 3e4])],
+        lambda eta, power: alignment.predicted_error(eta, power, STEPS, ridge=10.0, noise=2.0, outside=3e4),
+    ),
     alignment.iteration_bound: ([START], lambda d: alignment.iteration_bound(d, 0.1, 1e-4, 0.01)),
     kernels.gram: ([PHI], kernels.gram),
     kernels.center: ([K], kernels.center),
