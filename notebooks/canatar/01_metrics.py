@@ -297,8 +297,8 @@ study.claim("canatar.eq4.optimum", measured=found, holds=ok, **exact)
 #
 # Kernel regression on $P$ samples with labels $y$ and ridge $\lambda$ predicts
 # $k(x)^\top (K + \lambda I)^{-1} y$; $k(x)$ is the kernel of $x$ with them.
-# Canatar, Bordelon and Pehlevan (Nature Communications 12, 2021; the paper's
-# reference 9) derive its mean squared error $E$ on new inputs. With $s^2$ the
+# {cite:t}`canatar2021`, the paper's reference 9, derive its mean squared error
+# $E$ on new inputs. With $s^2$ the
 # variance of noise on the labels, and $q_\rho = P\eta_\rho / (\kappa +
 # P\eta_\rho)$ the share of a coefficient that is learned,
 #
