@@ -136,11 +136,12 @@ def small(n, long, short, down, residual, runs, **more):
 s = study.settings(
     profile, change,
     smoke=small(64, 2, 1, 2, 1, 2, side=8, batch=32, pool=1000, n_test=50,
-                looks=2, scales=(0.5, 1.5)),
+                looks=2, scales=(0.5, 1.5), tried=(0.526, 1.0)),
     laptop=small(512, 24, 16, 12, 5, 3, side=8, batch=32, pool=50_000,
-                 n_test=500, looks=12, scales=(0.5, 1.5)),
+                 n_test=500, looks=12, scales=(0.5, 1.5), tried=(0.526, 1.0)),
     desktop=small(1280, 60, 40, 30, 30, 6, side=16, batch=256, pool=50_000,
-                  n_test=1000, looks=30, scales=(0.5, 1.0, 1.5)),
+                  n_test=1000, looks=30, scales=(0.5, 1.0, 1.5),
+                  tried=(0.526, 0.747, 1.0, 1.218)),
     paper=dict(
         chain=dict(name="vgg16", width=64), side=32, batch=256,
         resnet=dict(name="resnet18_v2", width=64, groups=32),
@@ -149,7 +150,8 @@ s = study.settings(
         fig16=size(500_000, 100, 500_000, 100, 2),
         fig17=size(500_000, 100, 500_000, 100, 2),
         fig18=size(50_000, 100, 200_000, 100, 5),
-        pool=50_000, n_test=10_000, looks=200, scales=(0.5, 1.0, 1.5)),
+        pool=50_000, n_test=10_000, looks=200, scales=(0.5, 1.0, 1.5),
+        tried=(0.526, 0.747, 1.0, 1.218)),
 )  # fmt: skip
 where = devices.device(device)
 s
@@ -344,6 +346,24 @@ judge("maennel.fig17", "fig17", study.above, labels=["real"], **more)
 caption = "If the claim holds, pre-trained lies below."
 draw("fig18", ["fig18"], caption, height=2.6)
 judge("maennel.fig18", "fig18", study.below)
+
+# %% [markdown]
+# ## Beyond the paper: does the scale decide?
+#
+# The experiments differ in scale, rate, classes and length at once. Now only
+# the scale changes, in the setting of experiments 1 and 2 (`tried`).
+
+# %% tags=["hide-input"]
+one = next(cell for cell in configs if cell["figure"] == "positive")
+cells = study.grid(scale=s.tried, seed=study.seeds(s.positive["runs"]))
+more = study.sweep(one_run, [one | cell for cell in cells], device=str(where))
+more = more.groupby(["scale", "labels", "seed", "start"]).area.last().unstack()
+more = more.eval("gain = `pre-trained` - scratch").reset_index()
+axes = dict(x="scale", y="gain", hue="labels", markers=True, aspect=1.6)
+fig = plots.curves(more, **axes)
+fig.axes[0].axhline(0, color="0.5", lw=0.8, ls="--")
+caption = f"Gain by scale of initialization ({SWAP['positive'] or 'VGG16'})."
+study.show(fig, "maennel.fig1.scale", caption, table=more)
 
 # %% [markdown]
 # ## What differs from the paper, and why
