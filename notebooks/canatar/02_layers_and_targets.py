@@ -159,36 +159,36 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"epochs": 60}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(output_scale=0.125, shift=0, middle=5)
+small = dict(output_scale=0.125, shift=0, middle=5, rates=(0.05, 0.2))
 tiny = dict(small, pixels=8, width=4)
 s = study.settings(
     profile, change,
-    smoke=dict(tiny, n=60, n_test=60, probe=60, epochs=10, batches=(15, 60),
-               rates=(0.1,)),
-    laptop=dict(tiny, n=300, n_test=2000, probe=300, epochs=40,
-                batches=(16, 64, 128), rates=(0.05, 0.2)),
-    desktop=dict(small, pixels=16, width=8, n=1000, n_test=5000, probe=500,
-                 epochs=60, batches=(16, 64, 128), rates=(0.05, 0.2)),
-    paper=dict(pixels=32, width=64, n=50_000, n_test=10_000, probe=1000,
-               epochs=5000, middle=25, batches=(512, 2048, 4096),
+    smoke=dict(tiny, draw_from=1000, n=60, n_test=60, probe=60, epochs=6,
+               batches=(20, 60)),
+    laptop=dict(tiny, draw_from=10_000, n=300, n_test=2000, probe=300,
+                epochs=40, batches=(16, 64, 128)),
+    desktop=dict(small, pixels=16, width=8, draw_from=50_000, n=1000,
+                 n_test=5000, probe=500, epochs=60, batches=(16, 64, 128)),
+    paper=dict(pixels=32, width=64, draw_from=50_000, n=50_000, n_test=10_000,
+               probe=1000, epochs=5000, middle=25, batches=(512, 2048, 4096),
                rates=(0.05, 0.5), output_scale=0.2, shift=2),
 )  # fmt: skip
 where = devices.device(device)
 s
 
 # %% [markdown]
-# Kernels are those of `probe` training images and as many test images, at the
-# start, after `middle` epochs and at the end. `output_scale` multiplies the
-# outputs: the recipe that the paper builds on (FFCV's for CIFAR-10) ends in
-# such a factor, without which most of our rates diverge. Augmentation mirrors
-# half of the images and moves them by up to `shift` pixels. The paper's text
-# gives neither these two nor `probe` and `rates`; two rates make 48 models.
+# A network learns `n` of `draw_from` images. Kernels are those of `probe` of
+# them, and of as many test images, at the start, after `middle` epochs and at
+# the end. `output_scale` multiplies the outputs, as the recipe does on which
+# the paper builds (FFCV's for CIFAR-10). Augmentation mirrors half of the
+# images and moves all by up to `shift` pixels. The paper's text gives neither
+# these two nor `probe` and `rates`; two rates make 48 networks.
 #
 # ## Data
 
 # %%
-SETS = [data.load("cifar10", split, n=n, dtype=torch.uint8, shrink=True)
-        for split, n in (("train", 50_000), ("test", 10_000))]  # fmt: skip
+SETS = [data.load("cifar10", k, n=n, dtype=torch.uint8, shrink=True)
+        for k, n in (("train", s.draw_from), ("test", s.n_test))]  # fmt: skip
 study.uses(SETS[0])
 
 # %% [markdown]
@@ -197,9 +197,9 @@ study.uses(SETS[0])
 # One cell of the sweep is one network: eleven convolutions, batch norm, three
 # residual blocks, max-pooling. It learns one-hot labels with the squared
 # error, at a rate that decays linearly to 0. Every choice of skip connections,
-# augmentation, batch size and rate has its own seed, for images, first weights
-# and order. Plain SGD and SGD with momentum 0.9 share it, and differ in
-# nothing else. Smaller images are averages over blocks of pixels.
+# augmentation, batch size and rate has its own seed, for training images,
+# first weights and order. Plain SGD and SGD with momentum 0.9 share it, and
+# differ in nothing else. Smaller images are averages over blocks of pixels.
 
 
 # %%
@@ -208,8 +208,8 @@ def one_model(skip, augment, batch, rate, momentum, seed, sets, p, device):
     sample, probes = {}, {}
     for one, n in zip(sets, (p["n"], p["n_test"])):
         one = data.subset(one, min(n, len(one)), seed=seed)
-        x, block = one.x.to(device) / 127.5 - 1, 32 // p["pixels"]
-        x = torch.nn.functional.avg_pool2d(x, block)
+        x = one.x.to(device) / 127.5 - 1
+        x = torch.nn.functional.avg_pool2d(x, x.shape[-1] // p["pixels"])
         sample[one.split], k = (x, one.y.to(device)), p["probe"]
         probes[one.split] = dict(input=x[:k], target=data.one_hot(one.y)[:k])
 
@@ -312,8 +312,9 @@ study.claim("canatar.fig2a", effects={"correlation": pairs}, **by)
 effects = {f"{k}: layer {i} above {i - 1}": study.above(one[i] - one[i - 1])
            for k, one in both.items() for i in range(2, 11)}  # fmt: skip
 study.claim("canatar.fig2a.monotone", effects=effects, **by)
-effects = {"input less target, first layer": study.above(pixels[1] - seen[1]),
-           "in the last": study.below(pixels[10] - seen[10])}  # fmt: skip
+gap = pixels - seen
+effects = {"first layer, input less target": study.above(gap[1]),
+           "last layer, input less target": study.below(gap[10])}  # fmt: skip
 study.claim("canatar.fig2b", effects=effects, **by)
 past = kept["target"].mean().unstack().loc[["start", "middle", "end"]]
 text = "When does the order arise? Mean target CKA of layers 1 to 10 at the"
@@ -345,7 +346,7 @@ rows = [*ROWS, *nets.columns[-4:]]
 nets["input"] = pixels.mean(axis=1).to_numpy()
 cells = pd.DataFrame(
     {y: {x: study.correlation(nets, x, y) for x in rows} for y in paper}
-).map(lambda r: "{:.2f} [{:.2f}, {:.2f}]".format(r.mean, *r.interval or (-1, 1)))
+).map(lambda r: "{:.2f} [{:.2}, {:.2}]".format(r.mean, *r.interval or "––"))
 study.table(cells, f"Over {len(nets)} networks.", paper=paper.reindex(rows))
 
 # %% tags=["hide-input"]
