@@ -159,16 +159,15 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"epochs": 60}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(output_scale=0.125, shift=0, middle=5, rates=(0.05, 0.2))
-tiny = dict(small, pixels=8, width=4)
+small = dict(output_scale=0.125, shift=0, width=8, middle=5, rates=(0.1, 0.3))
 s = study.settings(
     profile, change,
-    smoke=dict(tiny, draw_from=1000, n=60, n_test=60, probe=60, epochs=6,
-               batches=(20, 60)),
-    laptop=dict(tiny, draw_from=10_000, n=300, n_test=2000, probe=300,
-                epochs=40, batches=(16, 64, 128)),
-    desktop=dict(small, pixels=16, width=8, draw_from=50_000, n=1000,
-                 n_test=5000, probe=500, epochs=60, batches=(16, 64, 128)),
+    smoke=small | dict(pixels=8, draw_from=1000, n=60, n_test=60, probe=60,
+                       epochs=6, batches=(20, 60), rates=(0.1,)),
+    laptop=dict(small, pixels=8, draw_from=10_000, n=300, n_test=2000,
+                probe=300, epochs=40, batches=(32, 128, 256)),
+    desktop=dict(small, pixels=16, draw_from=50_000, n=1000, n_test=5000,
+                 probe=500, epochs=60, batches=(32, 128, 256)),
     paper=dict(pixels=32, width=64, draw_from=50_000, n=50_000, n_test=10_000,
                probe=1000, epochs=5000, middle=25, batches=(512, 2048, 4096),
                rates=(0.05, 0.5), output_scale=0.2, shift=2),
