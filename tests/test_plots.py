@@ -154,7 +154,9 @@ def test_ranked_draws_a_line_for_each_column_in_the_order_of_the_rows():
     assert [list(line.get_ydata()) for line in upper.get_lines()] == frame.T.to_numpy().tolist()
     assert list(lower.get_lines()[0].get_ydata()) == [0.0, -8.0, -16.0]
     assert [text.get_text() for text in lower.get_xticklabels()] == ["x", "y", "z"]
-    assert [text.get_text() for text in upper.get_legend().get_texts()] == list("12345678")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list("12345678")
+    figure = drawn(plots.ranked({"a": frame[[1, 2]], "b": frame[[3]]}))
+    assert [len(ax.get_legend().get_texts()) for ax in figure.axes] == [2, 1]
 
 
 def test_spreads_draws_means_with_standard_deviations():

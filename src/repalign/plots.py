@@ -226,7 +226,7 @@ def ranked(
     """Models beside each other in the order of the rows: a panel for each frame, a line for each column.
 
     All frames have the same rows; ``ticks`` names them, ``label`` the vertical axis, ``legend`` the columns.
-    A panel has the given ``size``.
+    A panel has the given ``size``. Frames with the same columns share one legend.
     """
     figure, axes = plt.subplots(
         len(panels), 1, figsize=(size[0], size[1] * len(panels)), sharex=True, squeeze=False
@@ -237,7 +237,11 @@ def ranked(
             ax.plot(range(len(frame)), frame[column], ".-", color=colors[column], lw=1.2, label=str(column))
         ax.set(ylabel=label)
         ax.set_title(title)
-    axes[0, 0].legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
+    if len({tuple(frame.columns) for frame in panels.values()}) == 1:
+        figure.legend(*ax.get_legend_handles_labels(), title=legend, loc="outside right upper")
+    else:
+        for ax in axes[:, 0]:
+            ax.legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
     if ticks is not None:
         ax.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize=6.5)
     return figure
