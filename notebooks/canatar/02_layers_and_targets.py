@@ -159,13 +159,13 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"epochs": 60}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(output_scale=0.125, shift=0, width=8, middle=5, rates=(0.1, 0.3))
+small = dict(output_scale=0.125, shift=0, width=8, middle=5, rates=(0.1, 0.2))
 s = study.settings(
     profile, change,
     smoke=small | dict(pixels=8, draw_from=1000, n=60, n_test=60, probe=60,
                        epochs=6, batches=(20, 60), rates=(0.1,)),
     laptop=dict(small, pixels=8, draw_from=10_000, n=300, n_test=2000,
-                probe=300, epochs=40, batches=(32, 128, 256)),
+                probe=300, epochs=40, batches=(32, 64, 128)),
     desktop=dict(small, pixels=16, draw_from=50_000, n=1000, n_test=5000,
                  probe=500, epochs=60, batches=(32, 128, 256)),
     paper=dict(pixels=32, width=64, draw_from=50_000, n=50_000, n_test=10_000,
@@ -386,8 +386,8 @@ study.claim("canatar.fig1.better", effects=effects, **by)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Outside of `paper` all is smaller. Batches keep the ratio of 1 : 4 : 8.
-#   Images are not shifted: in a trial, that took three times the epochs.
+# - Outside of `paper` all is smaller. Images are not shifted: in a trial that
+#   took three times the epochs. Higher rates left networks below 95%.
 # - Each seed draws its own images, so that no claim rests on one sample.
 # - Kernels take all positions of a layer's maps; a dead layer has CKA 0.
 #
