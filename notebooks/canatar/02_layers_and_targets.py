@@ -181,7 +181,8 @@ s
 # the end. `output_scale` multiplies the outputs, as the recipe does on which
 # the paper builds (FFCV's for CIFAR-10). Augmentation mirrors half of the
 # images and moves all by up to `shift` pixels. The paper's text gives neither
-# these two nor `probe` and `rates`; two rates make 48 networks.
+# these two nor `probe` and `rates`: its column has the recipe's, and a tenth
+# of its rate. With two rates there are 48 networks, as in the paper.
 #
 # ## Data
 
@@ -195,10 +196,9 @@ study.uses(SETS[0])
 #
 # One cell of the sweep is one network: eleven convolutions, batch norm, three
 # residual blocks, max-pooling. It learns one-hot labels with the squared
-# error, at a rate that decays linearly to 0. Every choice of skip connections,
-# augmentation, batch size and rate has its own seed, for training images,
-# first weights and order. Plain SGD and SGD with momentum 0.9 share it, and
-# differ in nothing else. Smaller images are averages over blocks of pixels.
+# error, at a rate that decays linearly to 0. Each choice of skip connections,
+# augmentation, batch size and rate has a seed, for training images, weights
+# and order, which SGD and momentum share. Small images are block averages.
 
 
 # %%
