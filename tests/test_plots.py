@@ -159,3 +159,28 @@ def test_strips_show_the_images_as_they_are():
     assert [ax.get_ylabel() for ax in figure.axes] == ["bytes", "gray"]
     with pytest.raises(ValueError, match="shape \\(3, 4, 5\\)"):
         plots.strips({"": byte[0]})
+
+
+def test_ranked_draws_a_line_for_each_column_in_the_order_of_the_rows():
+    frame = pd.DataFrame(np.arange(24.0).reshape(3, 8), columns=range(1, 9))
+    figure = drawn(plots.ranked({"a": frame, "b": -frame}, ticks=["x", "y", "z"], legend="layer"))
+    upper, lower = figure.axes
+    assert [list(line.get_ydata()) for line in upper.get_lines()] == frame.T.to_numpy().tolist()
+    assert list(lower.get_lines()[0].get_ydata()) == [0.0, -8.0, -16.0]
+    assert [text.get_text() for text in lower.get_xticklabels()] == ["x", "y", "z"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list("12345678")
+    figure = drawn(plots.ranked({"a": frame[[1, 2]], "b": frame[[3]]}))
+    assert [len(ax.get_legend().get_texts()) for ax in figure.axes] == [2, 1]
+
+
+def test_spreads_draws_means_with_standard_deviations():
+    x = pd.DataFrame({1: [0.0, 2.0], 2: [3.0, 5.0]})
+    y = pd.DataFrame({1: [1.0, 1.0], 2: [2.0, 6.0]})
+    figure = drawn(plots.spreads({"a": (x, y)}, {"a": ("before", "after")}, legend="layer"))
+    (ax,) = figure.axes
+    dots = [container.lines[0].get_xydata()[0].tolist() for container in ax.containers]
+    assert dots == [[1.0, 1.0], [4.0, 4.0]]
+    across, up = (bar.get_segments()[0] for bar in ax.containers[1].lines[2])
+    assert np.allclose(across[:, 0], [4 - np.sqrt(2), 4 + np.sqrt(2)])
+    assert np.allclose(up[:, 1], [4 - np.sqrt(8), 4 + np.sqrt(8)])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("before", "after")

@@ -19,6 +19,7 @@ from repalign.features.handmade import (
 )
 from repalign.features.hooks import activation_rates, extract
 from repalign.features.learned import KINDS, learn
+from repalign.features.resemblance import layer_cka
 from repalign.features.survey import Layer, Layers, layers
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "extract",
     "hog",
     "last_hidden",
+    "layer_cka",
     "layers",
     "learn",
     "learn_dictionary",
