@@ -106,7 +106,7 @@ def test_epoch_maps_share_a_scale_and_mark_the_epoch():
     limits = {ax.collections[0].get_clim() for ax in panels}
     assert limits == {(0.0, 1.0)}
     assert all(10 in line.get_xdata() or 10 in line.get_ydata() for line in panels[0].get_lines())
-    edges = plots._edges(epochs)
+    edges = plots.maps._edges(epochs)
     assert (np.diff(edges) > 0).all()
     assert all(low < e < high for e, low, high in zip(epochs[1:], edges[1:-1], edges[2:], strict=True))
     with pytest.raises(ValueError, match=r"two should be 5 × 5, but is \(4, 4\)"):

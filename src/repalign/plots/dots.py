@@ -1,0 +1,134 @@
+"""A dot for each thing: scatters, ranked models, means with bars, effects with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from repalign.plots.frames import colors_of, columns_of
+
+
+def scatter(
+    frame: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    hue: str | None = None,
+    style: str | None = None,
+    col: str | None = None,
+    diagonal: bool = False,
+    log: str = "",
+    labels: Mapping[str, str] | None = None,
+    size: tuple[float, float] = (4.8, 4.2),
+) -> Figure:
+    """One dot per row; with ``diagonal`` the line y = x on equal axes, so that a dot above it has y > x.
+
+    ``col`` makes a panel of ``size`` for each of its values, with one legend for all.
+    """
+    columns_of(frame, x=x, y=y, hue=hue, style=style, col=col)
+    panels = [None] if col is None else list(frame[col].drop_duplicates())
+    figure, axes = plt.subplots(1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False)
+    palette, names = colors_of(frame, hue, {}), labels or {}
+    fixed: dict[str, Any] = {"palette": palette, "hue_order": None if palette is None else list(palette)}
+    if style is not None:
+        fixed["style_order"] = list(frame[style].drop_duplicates())
+    for ax, value in zip(axes[0], panels, strict=True):
+        part = frame if col is None else frame[frame[col] == value]
+        sns.scatterplot(
+            part, x=x, y=y, hue=hue, style=style, ax=ax, s=28, linewidth=0, alpha=0.85, **fixed,
+            legend="auto" if ax is axes[0, -1] else False,
+        )  # fmt: skip
+        if diagonal:
+            both = part[[x, y]].to_numpy(float)
+            pad = 0.03 * (np.nanmax(both) - np.nanmin(both) or 1)
+            ends = np.nanmin(both) - pad, np.nanmax(both) + pad
+            ax.plot(ends, ends, color="0.5", lw=1, ls="--", zorder=0)
+            ax.set(xlim=ends, ylim=ends, box_aspect=1)
+        ax.set(**{f"{axis}scale": "log" for axis in log})
+        ax.set(xlabel=names.get(x, x), ylabel=names.get(y, y), title="" if value is None else str(value))
+    if ax.get_legend():
+        sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def ranked(
+    panels: Mapping[str, pd.DataFrame],
+    *,
+    ticks: Sequence[str] | None = None,
+    label: str = "",
+    legend: str = "",
+    size: tuple[float, float] = (8.4, 2.0),
+) -> Figure:
+    """Models beside each other in the order of the rows: a panel for each frame, a line for each column.
+
+    All frames have the same rows; ``ticks`` names them, ``label`` the vertical axis, ``legend`` the columns.
+    A panel has the given ``size``. Frames with the same columns share one legend.
+    """
+    figure, axes = plt.subplots(
+        len(panels), 1, figsize=(size[0], size[1] * len(panels)), sharex=True, squeeze=False
+    )
+    for ax, (title, frame) in zip(axes[:, 0], panels.items(), strict=True):
+        colors = colors_of(pd.DataFrame({legend: list(frame.columns)}), legend, {}) or {}
+        for column in frame:
+            ax.plot(range(len(frame)), frame[column], ".-", color=colors[column], lw=1.2, label=str(column))
+        ax.set(ylabel=label)
+        ax.set_title(title)
+    if len({tuple(frame.columns) for frame in panels.values()}) == 1:
+        figure.legend(*ax.get_legend_handles_labels(), title=legend, loc="outside right upper")
+    else:
+        for ax in axes[:, 0]:
+            ax.legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
+    if ticks is not None:
+        ax.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize=6.5)
+    return figure
+
+
+def spreads(
+    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    labels: Mapping[str, tuple[str, str]],
+    *,
+    legend: str = "",
+    size: tuple[float, float] = (4.2, 3.7),
+) -> Figure:
+    """A dot for each column of two frames, at its mean over rows in the one (x) and in the other (y).
+
+    Bars are standard deviations over rows, the dashed line is y = x. ``labels`` names both axes of a panel.
+    """
+    figure, axes = plt.subplots(1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False)
+    for ax, (title, (x, y)) in zip(axes[0], panels.items(), strict=True):
+        colors = colors_of(pd.DataFrame({legend: list(x.columns)}), legend, {}) or {}
+        for column in x:
+            a, b = x[column], y[column]
+            bars: dict[str, Any] = dict(xerr=a.std(), yerr=b.std(), fmt="o", lw=1.2)
+            ax.errorbar(a.mean(), b.mean(), **bars, color=colors[column], label=str(column))
+        middle = float(x.to_numpy().mean())
+        ax.axline((middle, middle), slope=1, color="0.5", lw=1, ls="--", zorder=0)
+        ax.set(xlabel=labels[title][0], ylabel=labels[title][1])
+        ax.set_title(title)
+    axes[0, -1].legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def forest(effects: Mapping[str, Any], *, xlabel: str = "", width: float = 6.4) -> Figure:
+    """Effects (see ``repalign.study``) under each other: a dot, its interval, the bound as a dashed line."""
+    figure, ax = plt.subplots(figsize=(width, 0.8 + 0.32 * len(effects)))
+    colors = {"yes": "C2", "no": "C1", "open": "C5"}
+    for at, effect in enumerate(effects.values()):
+        color = colors[effect.answer]
+        if effect.interval is not None:
+            ax.plot(effect.interval, [at, at], color=color, lw=2.2)
+        ax.plot([effect.mean], [at], "o", color=color)
+        if effect.paper is not None:
+            ax.plot([effect.paper], [at], "D", mfc="none", color=color)
+        for bound in effect.bound:
+            ax.plot([bound, bound], [at - 0.4, at + 0.4], color="0.5", lw=1, ls="--")
+    ax.set_yticks(range(len(effects)), list(effects))
+    ax.invert_yaxis()
+    ax.set(xlabel=xlabel)
+    return figure
