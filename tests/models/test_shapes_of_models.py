@@ -48,6 +48,7 @@ def test_annotated_shapes_hold():
     for kind in features.KINDS:
         features.learn(kind, rows, torch.arange(12) / 12, units=5, epochs=1, passes=1)(rows)
     features.last_hidden(models.first_available("random"), photos)
+    features.layer_cka(net, photos, {"input": photos})
     sys.setprofile(None)
     public = [getattr(features, name) for name in features.__all__]
     for one in public:
