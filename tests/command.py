@@ -16,6 +16,6 @@ def repalign(*words, cwd, **env):
         env={**os.environ, "REPALIGN_OFFLINE": "1", "COLUMNS": "200", **env},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
         check=False,
     )
