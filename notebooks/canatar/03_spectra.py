@@ -310,6 +310,7 @@ study.table(means, text + f"the target: means of {len(role) // 3} runs.")
 wide = few[few["rank"].notna()].pivot(
     index="seed", columns=["role", "stage", "layer"], values=["rank", "ten"]
 )
+wide = wide.sort_index(axis=1)
 rank, ten, off = wide["rank"], wide["ten"], np.log(wide["rank"] / 9).abs()
 rise = ten.xs("end", axis=1, level=1) - ten.xs("start", axis=1, level=1)
 poor = rank[POOR, "end"]

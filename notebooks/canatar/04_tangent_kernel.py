@@ -176,8 +176,9 @@ draws = [
     for seed in study.seeds(s.runs)
 ]
 first = draws[0]["sample"]
-study.uses(first)
-study.uses(draws[0]["test"])
+for one in (first, draws[0]["test"]):
+    study.uses(one)
+study.show(plots.strips({"": first.x[:10]}), "canatar.digits", "Ten digits.")
 
 # %% [markdown]
 # ## Equations 5 to 8
@@ -386,7 +387,6 @@ study.claim("canatar.fig8.dominates", effects=effects, **rest)
 # ## What differs from the paper, and why
 #
 # - Learning rates and epochs, as said under the settings.
-# - The paper judges "dominating" by eye; the share is our measure of it.
 # - The paper gives no pixel scale, images of kernels or epochs of figure 8.
 # - If all units die, CKA and shares count as 0, and the rank as the highest.
 #
