@@ -88,8 +88,8 @@ study.table(pd.DataFrame(rows).T.astype(float), "Two tasks on one kernel.")
 # %% [markdown]
 # ## The claims of this page
 #
-# Predicted over mean measured error is within 0.9 to 1.1 where mean measured
-# over predicted error, of which each run has one, is within 1/1.1 to 1/0.9.
+# Ridge and predicted error are defined before the last figure. Predicted over
+# mean measured error: cards have its inverse, which each run has.
 
 # %% tags=["hide-input"]
 study.claims(
@@ -112,7 +112,8 @@ study.claims(
          "1e-10 for a kernel with itself, and the same to 1e-8 when a kernel "
          "is scaled and when features are rotated; CKA is the KTA of centered "
          "kernels and the same to 1e-8 when one vector is added to all rows "
-         "of features, where KTA moves by more than 0.01"),
+         "of features and 5 to all targets, where KTA moves by more than "
+         "0.01"),
     dict(id="canatar.eq4.optimum", exact=True,
          paper="The best kernel for a target y is yyᵀ, of rank 1 (III.2).",
          criterion="for a scalar target y: none of 1000 random positive "
@@ -192,8 +193,7 @@ for i, (task, y) in enumerate(tasks.items()):
     b.semilogx(sizes, [cka(g, y) for g in grown], "--", color=f"C{i}")
 a.set(xlabel="modes ρ", ylabel="cumulative power C(ρ)")
 b.set(xlabel="size of a constant feature", ylabel="alignment with the task")
-a.legend(title="task")
-b.legend(b.lines[:2], ["KTA", "CKA"])
+_ = a.legend(title="task"), b.legend(b.lines[:2], ["KTA", "CKA"])
 caption = "Two tasks on the kernel of pixels. Left: the earlier a curve rises "
 caption += "the better the task is aligned; circles are Imani's alignment at "
 caption += "singular values. Right: a growing constant feature takes KTA to "
@@ -298,9 +298,8 @@ study.claim("canatar.eq4.optimum", measured=found, holds=ok, **exact)
 # Kernel regression on $P$ samples with labels $y$ and ridge $\lambda$ predicts
 # $k(x)^\top (K + \lambda I)^{-1} y$; $k(x)$ is the kernel of $x$ with them.
 # {cite:t}`canatar2021`, the paper's reference 9, derive its mean squared error
-# $E$ on new inputs. With $s^2$ the
-# variance of noise on the labels, and $q_\rho = P\eta_\rho / (\kappa +
-# P\eta_\rho)$ the share of a coefficient that is learned,
+# $E$ on new inputs. With $s^2$ the variance of label noise, and with $q_\rho =
+# P\eta_\rho / (\kappa + P\eta_\rho)$, the share of a coefficient learned,
 #
 # $$
 # E = \frac{1}{1 - \gamma} \Bigl( \sum_\rho (1 - q_\rho)^2 \|a_\rho\|^2
@@ -389,12 +388,13 @@ study.claim("canatar.curve", effects=effects, measured=found, **by)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Equation 3 sums over $\gamma < \rho$; here mode $\rho$ is included, as the
-#   text has it. For $P \approx 1/\eta_{\rho^*}$ a ridge says what is learned.
+# - Equation 3 sums over $\gamma < \rho$; here mode $\rho$ is included.
+# - The paper has modes far apart and $P \approx 1/\eta_{\rho^*}$ samples. Here
+#   modes come in groups, and a ridge says which of them are learned.
 #
 # ## Try it
 #
-# 1. In `law`, set both ridges to 1e-9. Which number of samples is worst, why?
+# In `law`, set both ridges to 1e-9. Which number of samples is worst, and why?
 
 # %% tags=["hide-input"]
 study.stamp()

@@ -16,8 +16,8 @@
 # *Sections IV and V of {cite:t}`canatar2022`: figures 1, 2 and 6, table I.*
 #
 # ```{note}
-# The data are the paper's, CIFAR-10. All profiles but `paper` have fewer and
-# smaller images, narrower networks, fewer epochs, and mirror but do not shift.
+# The data are the paper's, CIFAR-10. All but `paper` have fewer and smaller
+# images, narrower networks, fewer epochs, and mirror but do not shift.
 # ```
 #
 # Which layers of a network resemble its images, which their labels? And do
@@ -28,6 +28,7 @@ from functools import partial
 
 import pandas as pd
 import torch
+from torch.optim.swa_utils import update_bn
 
 from repalign import data, features, kernels, models, plots, study, train
 from repalign.machine import devices
@@ -66,7 +67,7 @@ noise = torch.randn(100, 50_000, generator=torch.Generator().manual_seed(0))
 rows = {name: [float(kernels.cka(phi, y, d)) for d in (False, True)]
         for name, phi in (("the target", y), ("noise", noise))}  # fmt: skip
 rows = pd.DataFrame(rows, ["CKA", "debiased CKA"]).T
-study.table(rows, "The first column should be 1 and √(9/99) = 0.3015.")
+study.table(rows, "The first column should be 1 and about √(9/99) = 0.30.")
 
 # %% [markdown]
 # ## The claims of this page
@@ -180,9 +181,9 @@ s
 # them, and of as many test images, at the start, after `middle` epochs and at
 # the end. `output_scale` multiplies the outputs, as the recipe does on which
 # the paper builds (FFCV's for CIFAR-10). Augmentation mirrors half of the
-# images and moves all by up to `shift` pixels. The paper's text gives neither
-# these two nor `probe` and `rates`: its column has the recipe's, and a tenth
-# of its rate. With two rates there are 48 networks, as in the paper.
+# images and moves all by up to `shift` pixels. The paper's text gives none of
+# these: its column has the recipe's scale, shift and higher rate, without its
+# cutout and weight decay; the rest is ours. Two rates give the paper's 48.
 #
 # ## Data
 
@@ -195,10 +196,12 @@ study.uses(SETS[0])
 # ## Run
 #
 # One cell of the sweep is one network: eleven convolutions, batch norm, three
-# residual blocks, max-pooling. It learns one-hot labels with the squared
-# error, at a rate that decays linearly to 0. Each choice of skip connections,
+# residual blocks, max-pooling. Layers 1 to 10 are the second to the eleventh
+# convolution, the last behind its pooling. It learns one-hot labels with the
+# squared error, at a rate that decays linearly to 0. Each choice of skips,
 # augmentation, batch size and rate has a seed, for training images, weights
 # and order, which SGD and momentum share. Small images are block averages.
+# For the look at the start, batch norm gets statistics of training images.
 
 
 # %%
@@ -218,6 +221,7 @@ def one_model(skip, augment, batch, rate, momentum, seed, sets, p, device):
 
     how = dict(skips=skip, width=p["width"], output_scale=p["output_scale"])
     net = models.ResNet11(**how, seed=seed).to(device)
+    update_bn([sample["train"][0][:2000]], net)
     moved = partial(train.crop_and_flip, pad=p["shift"])
     try:
         history = train.fit(
@@ -244,15 +248,15 @@ p = {name: getattr(s, name) for name in names.split()}
 runs = study.sweep(one_model, configs, sets=SETS, p=p, device=str(where))
 
 # %% [markdown]
-# As in the paper, only networks with a training accuracy above 95% at the end
-# count, 36 of 48 there. It is taken without augmentation. `smoke` keeps all.
+# As in the paper, networks count whose training accuracy (not augmented) ends
+# above 95%, 36 of 48 there. `smoke` keeps all.
 
 # %% tags=["hide-input"]
 FACTORS = ["skip", "augment", "batch", "rate", "momentum"]
 ends = runs.drop_duplicates(FACTORS)
 by = dict(measured={"networks": len(ends), **ends.ended.value_counts()})
-text = f"{s.n} images of {s.pixels} pixels, width {s.width}, {s.epochs} epochs"
-by |= dict(data=SETS, stand_in="" if s.width == 64 else f"{text}, no shifts")
+text = f"{s.n} images of {s.pixels} pixels, width {s.width}, no shifts"
+by |= dict(data=SETS, stand_in="" if s.width == 64 else text)
 kept = runs[runs.trained > (0 if s.profile == "smoke" else 0.95)].pivot(
     index=[*FACTORS, "trained", "loss", "accuracy"],
     columns=["time", "images", "layer"],
@@ -261,7 +265,7 @@ kept = runs[runs.trained > (0 if s.profile == "smoke" else 0.95)].pivot(
 seen, pixels = kept["target", "end", "train"], kept["input", "end", "train"]
 both = {"training": seen, "test": kept["target", "end", "test"]}
 ends = pd.crosstab([ends.momentum, ends.rate, ends.augment], ends.ended)
-study.table(ends, "How many networks were kept, and why others were not.")
+study.table(ends, "Networks kept and not kept.")
 
 # %% [markdown]
 # ## Figures 1 and 2
@@ -299,8 +303,8 @@ study.claim("canatar.fig1.momentum", effects=effects, **by)
 # %% tags=["hide-input"]
 panels = {"a": (seen, both["test"]), "b": (pixels, seen)}
 fig = plots.spreads(panels, {"a": (A, B), "b": (C, A)}, legend="layer")
-text = "Figure 2: mean and standard deviation over networks. By the paper, a "
-text += "rises from layer to layer, and b crosses the diagonal upward."
+text = "Figure 2: mean and standard deviation. By the paper, a rises, and b "
+text += "crosses the diagonal upward."
 study.show(fig, "canatar.fig2", text, table=drawn)
 
 # %% tags=["hide-input"]
@@ -316,14 +320,12 @@ effects = {"first layer, input less target": study.above(gap[1]),
            "last layer, input less target": study.below(gap[10])}  # fmt: skip
 study.claim("canatar.fig2b", effects=effects, **by)
 past = kept["target"].mean().unstack().loc[["start", "middle", "end"]]
-text = "When does the order arise? Mean target CKA of layers 1 to 10 at the"
-study.table(past, f"{text} start, after {s.middle} epochs and at the end.")
+study.table(past, f"Mean target CKA of layers; middle: {s.middle} epochs.")
 
 # %% [markdown]
 # ## Table I and figure 6
 #
-# Table I has Pearson correlations over networks, here with 95% bootstrap
-# intervals and debiased CKA. "CKA" is the last layer's with the target.
+# Pearson correlations over networks; "CKA" is the last layer's with targets.
 
 # %% tags=["hide-input"]
 ROWS = ["Skip", "Aug.", "Batch Size", "LR", "Momentum", "Loss", "Test Acc.",
@@ -373,23 +375,21 @@ for id, effects in found.items():
 panels = {"a": nets[["Train Acc.", ACC]], "b": nets[[AVG_TRAIN, AVG, "Input"]]}
 fig = plots.ranked(panels, size=(7.4, 2.4))
 text = "Figure 6: networks by test accuracy. If the claims hold, average CKA "
-text += "with the target rises with it, and average CKA with the input falls."
+text += "with the target rises with it, and that with the input falls."
 study.show(fig, "canatar.fig6", text, table=nets)
 
 # %% tags=["hide-input"]
 effects = {"test": r(AVG, ACC, less=(TEST, ACC), paper=0.07),
            "training": r(AVG_TRAIN, ACC, less=acc, paper=0.3)}  # fmt: skip
 study.claim("canatar.fig6", effects=effects, **by)
-effects = {"input CKA and accuracy": r("Input", ACC, below=0)}
+effects = {"input CKA": r("Input", ACC, below=0)}
 study.claim("canatar.fig1.better", effects=effects, **by)
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Outside of `paper` all is smaller. Images are not shifted: in a trial that
-#   took three times the epochs. Higher rates left networks below 95%.
-# - Each seed draws its own images, so that no claim rests on one sample.
-# - Kernels take all positions of a layer's maps; a dead layer has CKA 0.
+# Outside of `paper` see the note above. Each seed draws its training images;
+# test images are shared. Kernels take all positions of a layer's maps.
 #
 # ## Try it
 #

@@ -17,16 +17,16 @@
 #
 # ```{note}
 # The data are the paper's: CIFAR-10. In all profiles but `paper` images are
-# smaller and fewer, networks narrower, epochs fewer, and augmentation mirrors
-# images but does not shift them.
+# smaller, fewer and not shifted, networks narrower, epochs fewer.
 # ```
 #
-# Of networks that fit their images one generalizes badly, one well, and one
-# badly although its last layers are aligned with the classes. What do their
-# kernels look like? And do they foretell how a linear probe generalizes?
+# In the paper, of networks that fit their images one generalizes badly, one
+# well, and one badly although its last layers are aligned with the classes.
+# What do their kernels look like? Do they foretell how probes generalize?
 
 # %% tags=["hide-cell"]
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,8 @@ study.begin("canatar/03_spectra")
 # which is $r$ for $r$ equal eigenvalues. Ten classes have a target kernel of
 # rank 10, and of rank 9 when centered. Good layers, says the paper, come close
 # to that: few modes, and the target in them. Effective ranks here are those of
-# centered kernels; modes and power are those of kernels as they are.
+# centered kernels; modes and power those of kernels as they are. $C(\rho)$ is
+# a share of all power: layers that cannot reach every target end below 1.
 #
 # ## A toy whose answer is known
 #
@@ -71,10 +72,10 @@ study.begin("canatar/03_spectra")
 # %%
 y = torch.eye(10).repeat_interleave(10, 0).double()
 toys = {"classes": y, "and one each": torch.cat([y, torch.eye(100)], 1)}
-rows = {}
+rows, n = {}, len(y)
 for name, phi in toys.items():
     rows[name] = {"effective rank": effective_rank(center(gram(phi)))}
-    rows[name] |= {"C(10)": kernel_spectrum(gram(phi), y).cumulative()[9]}
+    rows[name] |= {"C(10)": kernel_spectrum(gram(phi), y).power[:10].sum() / n}
     rows[name] |= {"CKA with the target": cka(phi, y)}
 study.table(pd.DataFrame(rows).T.astype(float), "Two representations.")
 
@@ -83,8 +84,8 @@ study.table(pd.DataFrame(rows).T.astype(float), "Two representations.")
 
 # %% tags=["hide-input"]
 study.claims(
-    dict(id="canatar.fig3", paper="Worst network: ranks stay high; the target "
-        "moves into ten modes of layer 10, hardly of layer 9 (fig. 3).",
+    dict(id="canatar.fig3", paper="Worst network: the rank of layer 9 stays "
+        "high; the target moves into ten modes of layer 10 (fig. 3).",
         criterion="a run trains twelve networks (skip connections or not, "
         "augmentation or not; momentum, SGD at the same rate, SGD at a higher "
         "rate) and takes from those with a training accuracy above 95% the "
@@ -135,8 +136,7 @@ study.claims(
         "power in the first ten modes within ±0.1 of the best one's, in "
         "layers 9 and 10"),
     dict(id="canatar.curve.layers", paper="Errors of regression on layer "
-        "kernels follow from spectrum and power, not from CKA alone (section "
-        "VI).",
+        "kernels follow from spectrum and power (section VI).",
         criterion="ridge probes on every probed layer of every network, on "
         "images that the network was not trained on: Pearson correlation of "
         "the logarithms of measured and predicted test error, over layers and "
@@ -179,8 +179,7 @@ s
 #
 # ## Data
 #
-# CIFAR-10, pixels from $-1$ to 1; smaller images are averages over blocks of
-# pixels. Each run draws training and test images of its own.
+# Pixels are from $-1$ to 1, small images averages. Each run draws its images.
 
 # %%
 seeds, kind = study.seeds(s.runs), dict(shrink=True, dtype=torch.uint8)
@@ -199,12 +198,11 @@ for one in sets[seeds[0]]:
 #
 # A cell of the sweep trains one network: squared error on one-hot labels, a
 # rate that falls linearly to 0, batch norm. It looks at layers 9 and 10 on
-# training images at the start, after `middle` epochs and at the end. (For the
-# start, batch norm gets the statistics of training images, as in the first
-# step of training.) At the end every layer gets ridge probes: regression with
-# its kernel on `samples` of a `pool` of test images, tested on the rest of the
-# pool, mean of `draws` splits; the ridge is the mean of $K(x, x)$. To predict,
-# the pool is taken for all inputs, samples included: that is a little too low.
+# training images at the start (with batch statistics of training images),
+# after `middle` epochs and at the end. At the end every layer gets ridge
+# probes: regression with its kernel on `samples` of a `pool` of test images,
+# tested on the rest of it, mean of `draws` splits; the ridge is the mean of
+# $K(x, x)$. To predict, the pool is taken for all inputs, samples included.
 
 
 # %%
@@ -214,7 +212,8 @@ def last_layers(net, x, y):
     for layer, phi in zip((9, 10), found.values()):
         K, at = gram(phi.double()), plots.spread(min(phi.shape), 50)
         spec, rank = kernel_spectrum(K, y), float(effective_rank(center(K)))
-        eta, c = spec.eigenvalues.tolist(), spec.cumulative().tolist()
+        eta, power = spec.eigenvalues.tolist(), spec.power.sum(1).cumsum(0)
+        c = (power / y.square().sum()).tolist()
         found = dict(rank=rank, ten=c[9], cka=float(cka(phi, y)))
         rows.append(dict(layer=layer, **found))
         for k in at.tolist():
@@ -307,9 +306,8 @@ text = "Accuracy on training and test images, CKA of the last two layers with "
 study.table(means, text + f"the target: means of {len(role) // 3} runs.")
 
 # %% tags=["hide-input"]
-wide = few[few["rank"].notna()].pivot(
-    index="seed", columns=["role", "stage", "layer"], values=["rank", "ten"]
-)
+by = dict(index="seed", columns=["role", "stage", "layer"])
+wide = few.dropna(subset="rank").pivot(**by, values=["rank", "ten"])
 wide = wide.sort_index(axis=1)
 rank, ten, off = wide["rank"], wide["ten"], np.log(wide["rank"] / 9).abs()
 rise = ten.xs("end", axis=1, level=1) - ten.xs("start", axis=1, level=1)
@@ -332,9 +330,10 @@ for k in (9, 10):
     effects["fig4.worst"][name + "best less worst"] = lower
     effects["fig5"][f"layer {k}, power, less the best one's"] = near
 size = f"{s.n} images of {s.pixels} pixels, width {s.width}, {s.epochs} epochs"
-by = dict(stand_in="" if s.width == 64 else size, data=sets[seeds[0]])
+by = dict(stand_in="" if s.width > 63 else size, data=[*chain(*sets.values())])
 kept = nets["trained"].gt(0.95).groupby(nets["seed"]).sum().tolist()
-by["measured"] = {"networks above 95%, in each run": kept}
+far = (poor[9] - rank["best", "end", 9]).tolist()
+by["measured"] = {"above 95%": kept, "rank of 9, poor less best": far}
 index = ["role", "seed", "stage", "layer", "mode"]
 shown = few[few["mode"].notna()].melt(index, ["eigenvalue", "power"])
 shown["panel"] = shown["variable"].replace("power", "cumulative power")
@@ -387,12 +386,13 @@ study.claim("canatar.curve.layers", effects={"correlation": r}, **by)
 # - All is smaller: see the settings. Each run picks its own three networks.
 # - The paper's layer 9 has 512 numbers, one for each filter. Ours is the whole
 #   map: all filters at all positions, as on the page before.
-# - The paper reads ranks off its figures; effective rank makes them numbers.
+# - Effective rank puts a number to the paper's figures. 18 is twice the 9 of
+#   the centered target. Layer 9 has more numbers than layer 10, so that its
+#   rank can be higher whatever is learned: card 5 also compares networks.
 #
 # ## Try it
 #
-# 1. Set `change = {"epochs": 10}`. How many networks are left, and how far
-#    have their kernels come?
+# 1. Set `change = {"epochs": 10}`. How many networks are left?
 # 2. In `last_layers`, call `extract(..., pool="mean")`: a number for each
 #    filter, as in the paper. Which of the claims change?
 

@@ -17,8 +17,9 @@
 #
 # ```{note}
 # Data (MNIST), network (four hidden layers of 200 units) and first weights are
-# the paper's in all profiles. All but `paper` train for fewer epochs, at
-# smaller learning rates, and take kernels on a part of the images.
+# the paper's in all profiles. All but `paper` train for fewer epochs at
+# smaller rates, `smoke` and `laptop` also on fewer images. Kernels are taken
+# on a part of the images.
 # ```
 #
 # Gradient descent changes a network's outputs by a kernel, the neural tangent
@@ -87,6 +88,12 @@ study.table(pd.DataFrame(dict(weight=w, **toy)), "Shares of five layers.")
 
 # %% [markdown]
 # ## The claims of this page
+#
+# *CKA* is the cosine of the angle between two centered kernels: the NTK, the
+# target's $\bar f(x)^\top \bar f(x')$ with one-hot labels $\bar f$, and the
+# network's $f(x)^\top f(x')$. The *effective rank* is $\exp(-\sum_i p_i \log
+# p_i)$, with eigenvalues as shares $p_i$ of their sum: 9 for the target.
+# *Cumulative power* is the share of the labels in a kernel's first modes.
 
 # %% tags=["hide-input"]
 study.claims(
@@ -124,11 +131,6 @@ study.claims(
 )  # fmt: skip
 
 # %% [markdown]
-# *CKA* is the cosine of the angle between two centered kernels: the NTK, the
-# target's $\bar f(x)^\top \bar f(x')$ with one-hot labels $\bar f$, and the
-# network's $f(x)^\top f(x')$. The *effective rank* is $\exp(-\sum_i p_i \log
-# p_i)$, with eigenvalues as shares $p_i$ of their sum: 9 for the target.
-#
 # ## Settings
 
 # %% tags=["parameters"]
@@ -154,15 +156,14 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# Kernels are taken on the first `n_kernel` training and test images, at
-# `looks` epochs. The paper gives neither number, nor that of runs.
+# Kernels are those of `n_kernel` training and test images, at `looks` epochs.
 #
 # **Learning rates.** A first step of Adam moves every weight by about the
 # learning rate. The paper's, 0.1, is more than the weights' standard
 # deviation, 0.07. In pilot runs nearly all units died in the first epochs, and
 # accuracy stayed at one in ten. For weights $\theta/\sqrt{200}$ with $\theta$
 # from $\mathcal{N}(0, 1)$, a step of 0.1 in $\theta$ moves them by 0.007. So
-# claims rest on 0.007 and on 0.001, and need both. Figure 7 also shows 0.1.
+# claims outside of `paper` rest on 0.007 and 0.001; figure 7 also shows 0.1.
 #
 # ## Data
 #
@@ -230,8 +231,7 @@ for name, pairs in {"canatar.eq7": eq7, "canatar.eq5": eq5}.items():
 # %% [markdown]
 # ## Run
 #
-# Train a network on the squared error, and look at it at epochs spread evenly
-# on a logarithmic axis. Its "middle" is near the square root of the last one.
+# Squared error; looks are spread on a log axis, the "middle" near its middle.
 
 # %%
 PAIRS = ["NTK–target", "NTK–network", "network–target"]
@@ -345,7 +345,7 @@ study.table(table, caption)
 # ## Figure 8
 #
 # Eigenvalues of the NTK, not centered, divided by the number of images; and
-# *cumulative power*, the share of the one-hot labels in its first modes.
+# cumulative power of the one-hot labels.
 
 # %% tags=["hide-input"]
 spectra = kept.dropna(subset="mode")
@@ -386,8 +386,8 @@ study.claim("canatar.fig8.dominates", effects=effects, **rest)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Learning rates and epochs, as said under the settings.
-# - The paper gives no pixel scale, images of kernels or epochs of figure 8.
+# - Learning rates and epochs. The paper gives no activation function (ours is
+#   ReLU), scale of pixels, images for kernels or epochs for figure 8.
 # - If all units die, CKA and shares count as 0, and the rank as the highest.
 #
 # ## Try it

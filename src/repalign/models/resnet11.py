@@ -52,7 +52,7 @@ class ResNet11(nn.Sequential):
     its layers 9 and 10; the other widths and the 3×3 filters are ours, the doubling that leads there.
     Counting convolutions from zero, layers 1 to 10 are probed, each behind its ReLU: the second one of a
     block behind the sum, the last one behind the pooling, where it has its 256 numbers. The head is
-    f(x) = Wψ(x), without bias; ``output_scale`` multiplies its outputs, by 0.125 in the recipe for
+    f(x) = Wψ(x), without bias; ``output_scale`` multiplies its outputs, by 0.2 in the recipe for
     CIFAR-10 on which the paper builds.
 
     >>> net = ResNet11(skips=False)
