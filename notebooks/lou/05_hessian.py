@@ -96,7 +96,7 @@ study.claims(
          "correlation of the change of ΨỸ in a step with −H_w ΨỸ, in the mean "
          "over these steps, above 0.9"),
     dict(id="lou.fig5b",
-         paper="While alignment rises, H_w is in the middle (fig. 5b).",
+         paper="As alignment rises, top eigenvectors lie in middle layers.",
          criterion="10 layers on CIFAR-10, at the step where the stacked align"
          "ment of its highest layer has risen half way: mean squared norm of "
          "the 100 leading eigenvectors of H_w (by absolute eigenvalue) on "
@@ -279,7 +279,7 @@ def single_steps(images, seed, rule, p, device):
     return rows
 
 
-RULES = ("SGD, ReLU", "momentum, ReLU", "momentum, tanh")
+RULES = ("SGD, ReLU", "momentum, ReLU", "SGD, tanh")
 WITH = ("first order", "and gradient step", "and trade", "trade alone")
 p |= dict(width=s.width, pixels=s.pixels)
 both = dict(images=cifar, device=where, p=p)
@@ -325,7 +325,7 @@ hessians = study.sweep(leading, study.grid(seed=seeds), how=how, **both)
 
 # %% tags=["hide-input"]
 fig = plots.curves(early, x="epoch", y="r", col="net", wrap=3, height=2.1,
-                   aspect=1.4, labels={"r": "−corr(Ỹ, w)"})  # fmt: skip
+                   sharey=True, labels={"r": "−corr(Ỹ, w)"})  # fmt: skip
 for ax in fig.axes:
     ax.axhline(0.9, color="0.5", lw=1, ls="--")
 swap = "" if s.conv == 64 else f"{s.conv} filters in the first stage of VGG19 "
@@ -342,8 +342,9 @@ study.claim("lou.fig6", effects=effects, stand_in=swap, measured=told)
 # ## Figure 5 (a)
 
 # %% tags=["hide-input"]
+labels = {"r": "correlation", "told": ""}
 fig = plots.curves(steps, x="epoch", y="r", hue="told", col="rule", height=2.6,
-                   labels={"r": "correlation", "told": ""})  # fmt: skip
+                   sharey=True, labels=labels)  # fmt: skip
 for ax in fig.axes:
     ax.axhline(0.9, color="0.5", lw=1, ls="--")
 swap = f"ten layers of {s.width} units, images of {s.pixels} pixels"
@@ -353,9 +354,9 @@ caption += "By the paper, the third line is near 1. The first tells whether "
 caption += "the change is of first order. Dashed: 0.9. " + swap
 study.show(fig, "lou.fig5a", caption, table=steps)
 means = steps.groupby(["rule", "told", "seed"], sort=False)["r"].mean()
-effects = {rule: study.above(means[rule, WITH[2]], 0.9) for rule in RULES[:2]}
-told = means.groupby(["rule", "told"], sort=False).mean().items()
-told = {": ".join(k): v for k, v in told}
+third = means.xs(WITH[2], level="told")
+effects = {rule: study.above(third.loc[rule], 0.9) for rule in RULES[:2]}
+told = {": ".join(k): v.mean() for k, v in means.groupby(["rule", "told"])}
 size = ("n", "width", "pixels", "batch", "lr", "looks", "runs")
 rest = dict(stand_in=swap, data=[cifar], size=size)
 study.claim("lou.fig5a", effects=effects, measured=told, **rest)

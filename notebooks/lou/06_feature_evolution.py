@@ -78,7 +78,7 @@ study.begin("lou/06_feature_evolution")
 # Two weights $a, b$, one image $x = 1$: $f = ab$, $\Psi = (b, a)$ and $H_w$
 # swaps the two entries, times $w$. GOFE moves $\Psi$ along $-w(a, b)$, OFE
 # along $\Psi$: for a label above $f$, their directions have the cosine
-# $2ab/(a^2 + b^2)$. A real step goes GOFE's way. Balanced weights do both.
+# $2ab/(a^2 + b^2)$. A small step goes GOFE's way. If $a = b$, the two agree.
 
 
 # %%
@@ -148,10 +148,10 @@ same = dict(rates=(0.003, 0.03), batch=128)
 same |= dict(sets=("mnist", "fashion_mnist", "cifar10"))
 s = study.settings(
     profile, change,
-    smoke=dict(same, batch=32, n=100, width=10, looks=2, seen=30, draws=3,
-               runs=2),
-    laptop=dict(same, n=4000, width=64, looks=8, seen=100, draws=10, runs=3),
-    desktop=dict(same, n=60_000, width=256, looks=20, seen=200, draws=20,
+    smoke=dict(same, sets=("mnist", "cifar10"), batch=32, n=100, width=10,
+               looks=2, seen=30, draws=2, runs=2),
+    laptop=dict(same, n=4000, width=64, looks=8, seen=100, draws=5, runs=3),
+    desktop=dict(same, n=60_000, width=256, looks=20, seen=200, draws=10,
                  runs=5),
     paper=dict(same, sets=(*same["sets"], "kmnist"), n=60_000, width=256,
                looks=50, seen=1000, draws=50, runs=5),
@@ -197,11 +197,8 @@ def off_descent(loss, activation, seed):
     kind = dict(depth=3, width=6, activation=activation, seed=seed)
     net, draw = models.MLP(5, 3, **kind), torch.Generator().manual_seed(seed)
     net, x = net.double(), torch.randn(8, 5, generator=draw).double()
-    hot, theta = (
-        data.one_hot(torch.arange(8) % 3),
-        dict(net.named_parameters()),
-    )
-    theta = {k: v.detach() for k, v in theta.items()}
+    hot = data.one_hot(torch.arange(8) % 3)
+    theta = {k: v.detach() for k, v in net.named_parameters()}
 
     def risk(F):
         if loss == "squared":
@@ -211,13 +208,12 @@ def off_descent(loss, activation, seed):
     gradient = func.grad(lambda t: risk(func.functional_call(net, t, (x,))))
     downhill = {k: -v for k, v in gradient(theta).items()}
     descent = func.jvp(gradient, (theta,), (downhill,))[1].values()
-    descent = parameters_to_vector(descent)
-    F = net(x).detach()
-    w, g = func.grad(risk)(F), psi(net, x, func.grad(risk)(F))
-    pushed = sum(tangent.push(net, x, tangent.pull(net, x, w)).values())
-    B = func.jvp(func.grad(risk), (F,), (pushed,))[1]
-    V = -tangent.hessian_vector(net, x, w, g) / w.square().sum()
-    gofe = w.square().sum() * V - psi(net, x, B)
+    descent, F = parameters_to_vector(descent), net(x).detach()
+    w, square = func.grad(risk)(F), func.grad(risk)(F).square().sum()
+    outputs = sum(tangent.push(net, x, tangent.pull(net, x, w)).values())
+    bent = func.jvp(func.grad(risk), (F,), (outputs,))[1]  # B times ΨᵀΨw
+    turned = -tangent.hessian_vector(net, x, w, psi(net, x, w)) / square
+    gofe = square * turned - psi(net, x, bent)
     return float((gofe - descent).abs().max() / descent.abs().max())
 
 
@@ -236,10 +232,10 @@ study.claim("lou.gofe.exact", holds=max(off.values()) < 1e-8, measured=off,
 # At a look, $D$ is the batch of the step: that is the loss which SGD goes down
 # in this step. We take the change of $\Psi\tilde Y$ from before the step to
 # after it, and its cosine with both predictions. Also with the *first order*
-# $-\eta H_{\tilde Y}\Psi w$, in which $\tilde Y$ does not stand for $w$:
-# equation 23 can hold only if this does. Logarithms of $\|\Psi v\|^2$ on fixed
+# $-\eta H_{\tilde Y}\Psi w$, in which $\tilde Y$ does not stand for $w$. So we
+# see what each approximation costs. Logarithms of $\|\Psi v\|^2$ on fixed
 # images are taken for $v = \tilde Y$, for random $u$, and for shuffled labels
-# made orthogonal to $\tilde Y$. A network with tanh instead of ReLU compares.
+# made orthogonal to $\tilde Y$. Tanh instead of ReLU is there to compare.
 
 
 # %%
@@ -281,7 +277,8 @@ def one_run(images, seed, activation, rate, p, device):
             rows.append(dict(epoch=now, of=name, size=size))
 
     for step, (a, b) in enumerate(pairs):
-        old, now = deepcopy(net), step / len(pairs)
+        look, now = step % every == 0, step / len(pairs)
+        old = deepcopy(net) if look else None
         if step % (5 * every) == 0:
             norms(now)
         loss = cross_entropy(net(a), b)
@@ -289,7 +286,7 @@ def one_run(images, seed, activation, rate, p, device):
         theta = parameters_to_vector(net.parameters()).detach()
         theta = theta - rate * parameters_to_vector(slope)
         vector_to_parameters(theta, net.parameters())
-        if step % every == 0:
+        if look:
             (Y, w), H = labels_and_w(old, a, b), tangent.hessian_vector
             before = psi(old, a, Y)
             told = {"first order": -H(old, a, Y, psi(old, a, w))}
@@ -323,7 +320,7 @@ swap += f"{s.n} images in place of all" if swap else ""
 lines = ["first order", "GOFE", "OFE"]
 drawn = runs[runs["told"].isin(lines)]
 fig = plots.curves(drawn, x="epoch", y="cosine", hue="told", row="rate",
-                   col="case", height=2.2, sharey=True,
+                   col="case", height=2.2, aspect=1.35, sharey=True,
                    labels={"told": ""})  # fmt: skip
 for ax in fig.axes:
     ax.axhline(0.9, color="0.5", lw=1, ls="--")
@@ -360,7 +357,8 @@ by = ["case", "rate", "of", "seed", "epoch"]
 sizes = sizes.groupby(by, sort=False)["size"].mean().unstack("epoch")
 growth = sizes.sub(sizes[0.0], axis=0).stack().rename("growth").reset_index()
 fig = plots.curves(growth, x="epoch", y="growth", hue="of", row="rate",
-                   col="case", height=2.2, labels={"of": ""})  # fmt: skip
+                   col="case", height=2.2, aspect=1.35, sharey=True,
+                   labels={"of": ""})  # fmt: skip
 caption = "Growth of the logarithm of ‖Ψv‖² since initialization. By the "
 caption += "paper, it grows for labels and stays at 0 for the others. " + swap
 study.show(fig, "lou.gofe.orthogonal", caption, table=growth)
