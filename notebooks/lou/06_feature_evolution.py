@@ -151,7 +151,7 @@ s = study.settings(
     smoke=dict(same, sets=("mnist", "cifar10"), batch=32, n=100, width=10,
                looks=2, seen=30, draws=2, runs=2),
     laptop=dict(same, n=4000, width=64, looks=8, seen=100, draws=5, runs=3),
-    desktop=dict(same, n=60_000, width=256, looks=20, seen=200, draws=10,
+    desktop=dict(same, n=60_000, width=256, looks=15, seen=200, draws=8,
                  runs=5),
     paper=dict(same, sets=(*same["sets"], "kmnist"), n=60_000, width=256,
                looks=50, seen=1000, draws=50, runs=5),
