@@ -167,7 +167,7 @@ s = study.settings(
                losses=(9.0, 0.5), runs=2),
     laptop=dict(same, nets=shallow, n=512, n_test=1000, n_kernel=64,
                 moved=(10,), runs=3),
-    desktop=dict(same, nets=deep, n_test=2000, n_kernel=128, runs=20,
+    desktop=dict(same, nets=deep, n_test=2000, n_kernel=128, runs=18,
                  moved=(10, 16)),
     paper=dict(nets=theirs, n=60_000, n_test=10_000, n_kernel=128, stop=0.0,
                losses=(*levels, 0.1), moved=tuple(TENS), batch=128, runs=5),
