@@ -5,6 +5,7 @@ mean and a band of one standard error, aggregated once with pandas: seaborn's ow
 frames of a page.
 """
 
+from repalign.plots.depths import layer_maps
 from repalign.plots.dots import forest, ranked, scatter, spreads
 from repalign.plots.frames import averaged
 from repalign.plots.lines import POINTS, alignment, curves, modes, spread, thresholds
@@ -17,6 +18,7 @@ __all__ = [
     "curves",
     "epoch_maps",
     "forest",
+    "layer_maps",
     "matrix",
     "modes",
     "ranked",
