@@ -154,14 +154,13 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# `nets` are depth and width of the networks of the claim, `others` are drawn
-# beside them; a run is the mean over `inits` of each. The paper measures none:
-# its column has the networks of its figures 2 and 1.
+# `nets` are depth and width of the networks of the claim, outside of `smoke`
+# those of the paper's figures 2 and 1; `others` are drawn beside them. A run
+# is the mean over `inits` of each. The paper measures no such mean.
 #
 # ## Data
 #
-# The recursions need one number, $c_0$. Which ones do pairs of images have,
-# once the mean over all pixels is taken away?
+# The recursions need $c_0$. What is it for images, less the mean over pixels?
 
 # %%
 load = partial(data.load, n=s.n, shrink=True)
@@ -331,9 +330,8 @@ def one_run(seed, net, c0, inits, device):
     x[0, 0], x[1:, 0], x[1:, 1] = 1, c, (1 - c**2).sqrt()
     x, kind = x.to(device) * (d / 2) ** 0.5, dict(depth=depth - 1, width=width)
     for k in range(inits):
-        own = 100_000 * seed + k
-        model = models.MLP(d, 1, **kind, bias=False, seed=own).to(device)
-        found = tangent.forward_backward(model.requires_grad_(False), x)
+        net = models.MLP(d, 1, **kind, bias=False, seed=100_000 * seed + k)
+        found = tangent.forward_backward(net.to(device), x)
         both = [torch.stack([a[0, 1:], b[0, 1:]]) for a, b in found.values()]
         both = torch.stack(both, 2).double()
         both[1, :, :-1] *= width  # the last layer has one unit, the output
@@ -376,9 +374,8 @@ effects = {f"{of}: deviation": study.below(part, 0.1)
            for (of, net), part in off.groupby(level=[0, 1], sort=False)
            if net in s.nets}  # fmt: skip
 told = {"deviation": off.groupby(level=0).mean().to_dict()}
-first = ratio[(new["layer"] == 1) & (new["c0"] == s.c0[1])]
-first = first.groupby(new["of"]).mean().to_dict()
-told["layer 1, relative to the recursion"] = first
+first = ratio[(new["layer"] == 1) & (new["c0"] == s.c0[1])].groupby(new["of"])
+told["layer 1, relative to the recursion"] = first.mean().to_dict()
 by = dict(data=[], size=("nets", "c0", "inits", "runs"))
 study.claim("lou.width", effects=effects, measured=told, **by)
 
@@ -391,8 +388,7 @@ study.claim("lou.width", effects=effects, measured=told, **by)
 #
 # - The paper takes inputs of squared length $d$ and a variance of 1 for $z_1$,
 #   which do not go together with weights of variance $2/d$. We take $d/2$.
-# - It does not give the recursions' slope over its own depths, 10 to 100, nor
-#   networks of finite width beside the recursions.
+# - Slopes over its own depths, 10 to 100, and finite widths are not in it.
 #
 # ## Try it
 #
