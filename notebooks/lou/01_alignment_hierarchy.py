@@ -374,10 +374,9 @@ study.claim("lou.fig2.traced", **peaks(two, "class-traced"))
 
 # %% tags=["hide-input"]
 other = ten[ten["sample"].isin(s.others)]
-text = "Figure 7, {}: alignment by {} (KMNIST in `paper` only)."
-drawn(other, "lou.fig7", text.format("left", "step"), "step", "line", kinds)
-text = text.format("right", "layer")
-drawn(other, "lou.fig7.layers", text, "layer", "stage")
+text = "Figure 7: alignment by {} (KMNIST in `paper` only)."
+drawn(other, "lou.fig7", text.format("step"), "step", "line", kinds)
+drawn(other, "lou.fig7.layers", text.format("layer"), "layer", "stage")
 study.claim("lou.fig7", **peaks(other))
 wide = ", ".join(f"{w} ({name})" for name, w in s.wide.items())
 text = f"Figure 1: alignment by layer, 20 layers of widths {wide}."
