@@ -309,16 +309,16 @@ ten, twenty = (runs[runs["depth"] == depth] for depth in (10, 20))
 def drawn(part, id, text, x, hue, kinds=("stacked", "class-traced")):
     """Alignments over steps or layers, a row for each data set; the cap."""
     part = part[part["kind"].isin(kinds)].dropna(subset=hue)
+    ticks = part["layer"].dropna().unique()[::3].astype(int)
+    how = dict(xscale="symlog") if x == "step" else dict(xticks=ticks)
     fig = plots.curves(
         part, x=x, y="value", hue=hue, col="kind", row="sample", height=2.3,
-        aspect=1.3, order={"kind": kinds},
-        labels={"value": "", "stage": "", "line": "layer"},
+        order={"kind": kinds}, labels={"value": "", "stage": "", "line": ""},
     )  # fmt: skip
     for ax in fig.axes:
-        if "stacked" in ax.get_title():
+        if "stacked" in ax.get_title("left"):
             ax.axhline(90**-0.5, ls=":", color="0.4")
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(ylim=(0, None), xscale="symlog" if x == "step" else "linear")
+        ax.set(ylim=(0, None), **how)
     text += f" {swap or 'All images'}; {s.runs} runs: mean, standard error."
     text += " Dotted: the cap of the last layer's stacked alignment."
     study.show(fig, id, text, table=part)
