@@ -51,6 +51,28 @@ def test_a_last_linear_layer_cannot_pass_its_bound(classes, seed):
     assert float(traced) == pytest.approx(1, rel=1e-10)
 
 
+@given(st.integers(2, 10), st.integers(1, 5), st.integers(1, 12), st.floats(0, 100), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_the_cap_of_a_last_linear_layer(classes, each, width, strength, seed):
+    """lou.eq7.cap: at most 1/√(o(o−1)) for any features, reached by the codes of the classes."""
+    y = torch.arange(classes).repeat(each)
+    codes = nn.functional.one_hot(y, classes).double()
+    cap = 1 / math.sqrt(classes * (classes - 1))
+    # From pure noise to features in which the classes drown it.
+    features = draw(len(y), width, seed=seed) + strength * codes @ draw(classes, width, seed=seed + 1)
+    last = nn.Linear(width, classes, bias=False).double()
+    for center in ("entries", "examples"):
+        assert label_alignment(last, features, y, center=center)["model"] <= cap + 1e-10
+    last = nn.Linear(classes, classes, bias=False).double()
+    turned = (codes - 1 / classes) @ torch.linalg.qr(draw(classes, classes, seed=seed))[0]
+    assert float(label_alignment(last, turned, y)["model"]) == pytest.approx(cap, abs=1e-8)
+    by_output = label_alignment(last, codes, y, center="examples")["model"]
+    assert float(by_output) == pytest.approx(cap, abs=1e-8)
+    # Not centered, they also have a mean over examples, which the labels have not: they fall short of it.
+    short = label_alignment(last, codes, y)["model"]
+    assert float(short) == pytest.approx(1 / math.sqrt(classes**2 - 1), abs=1e-8)
+
+
 @given(st.integers(0, 1000), st.floats(0.1, 10), st.floats(-5, 5))
 @settings(max_examples=15)
 def test_alignment_knows_no_scale_or_offset_of_labels(seed, scale, offset):
