@@ -113,7 +113,7 @@ study.claims(
          criterion="a last linear layer on random features, 2 to 10 balanced "
          "classes, float64: its stacked alignment is at most 1/√(o(o−1)) plus "
          "1e-10, and equals it to 1e-8 where features are one-hot codes of "
-         "the classes"),
+         "the classes, centered"),
     dict(id="lou.fig2.rise", paper="It rises mostly early (fig. 2).",
          criterion="10 layers of 256 units, each data set: stacked alignment "
          "of the layer that is highest at the end: more than half of its rise "
