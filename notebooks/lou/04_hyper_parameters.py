@@ -290,7 +290,7 @@ last = runs[sure & runs["last"].eq(True)].astype({"layer": int})
 up, down, cap = study.above, study.below, dict(y=90**-0.5, color="C5", ls=":")
 about = f"{s.n} images, alignment on {s.seen}, mean of {s.runs} runs. Dotted: "
 about += "the most that stacked alignment can be in the last layer."
-says = "Stacked alignment (left axis), class-traced (dashed, right). Number: "
+says = "Alignment by layer, stacked and (dashed, right) class-traced. Number: "
 says += "loss gap. By the paper peaks are higher, colors darker up and left."
 swap = f"VGG19, ResNet18: width {s.width[VGG]}, {s.width[RES]}; {s.n} images"
 by = dict(stand_in=swap * (s.pixels < 32), size=("n", "width", "stop", "runs"))
@@ -321,8 +321,7 @@ for letter, net in zip("acb", NETS):
             right.plot(lines.loc[at, "class-traced"], "--", color="C0")
             right.set(ylim=(0, 1), yticks=[0, 1] if ax in axes[:, -1] else [])
     fig.colorbar(color, ax=axes, label="test loss", alpha=0.4)
-    text = f"Figure 4{letter}, {net}. {says} {about}"
-    study.show(fig, f"lou.fig4{letter}", text, table=table)
+    study.show(fig, f"lou.fig4{letter}", f"{net}. {says} {about}", table=table)
 for name, effects in dict(height=height, place=place, loss=loss).items():
     study.claim(f"lou.fig4.{name}", effects=effects, **by)
 
@@ -333,16 +332,17 @@ for name, effects in dict(height=height, place=place, loss=loss).items():
 shown = runs[(runs["part"] == "three") & runs["step"].notna()]
 keys = ["data", "lr", "seed", "layer", "step"]
 shown = shown.astype({"layer": int}).melt(keys, KINDS, "kind", "alignment")
-shown["of"] = shown["data"] + ", " + shown["kind"]
-draw = dict(hue="layer", col="lr", row="of", height=1.9, aspect=1.4)
+short = {"stacked": " stacked", "class-traced": " traced"}
+shown["of"] = shown["data"].str[:7] + shown["kind"].map(short)
+draw = dict(hue="layer", col="lr", row="of", height=1.9, aspect=1.5)
 fig = plots.curves(shown, x="step", y="alignment", **draw)
 plt.setp(fig.axes, xscale="symlog", ylim=(0, None))
-text = "MLP. If the claim holds, the top stacked line ends higher at 0.05."
-study.show(fig, "lou.fig9-10", f"Figures 9, 10: {text}", table=shown)
+text = "MLP. If the claim holds, the top stacked line is higher at rate 0.05."
+study.show(fig, "lou.fig9-10", text, table=shown)
 nets = ends[ends["part"] == "three"]
 wide = nets.pivot(index="seed", columns=["data", "lr"], values="peak")
-wide = {k: wide[k].dropna() for k in (FASHION, CIFAR)}
-effects = {k: up(v[0.05] - v[0.0005]) for k, v in wide.items()}
+wide = wide.xs(0.05, 1, 1) - wide.xs(0.0005, 1, 1)
+effects = {k: up(v.dropna()) for k, v in wide.items()}
 means = nets.groupby(["data", "lr"])[["peak", "test_loss"]].mean()
 found = {f"{k}, {v:g}": row.to_dict() for (k, v), row in means.iterrows()}
 study.claim("lou.fig9-10", effects=effects, measured=found, size=by["size"])
@@ -361,12 +361,12 @@ views = {
     "fig15": ("ResNet18, SGD", "lr", f"{res} batch == {half[RES]}"),
 }
 for id, (what, along, query) in views.items():
-    nets, shown = kept.query(query), last.query(query)
-    shown = shown.melt(["data", "seed", "layer", along], KINDS, "kind", "A")
+    nets, keys = kept.query(query), ["data", "seed", "layer", along]
+    shown = last.query(query).melt(keys, KINDS, "kind", "A")
     draw = dict(hue=along, col="kind", row="data", height=2.4)
     fig = plots.curves(shown, x="layer", y="A", **draw)
     [ax.axhline(**cap) for ax in fig.axes[::2]]
-    text = f"Figure {id[3:].replace('-', ', ')}: {what}. {about}"
+    text = f"Figure {id[3:]}: {what}. {about}"
     study.show(fig, f"lou.{id}", text, table=shown)
     effects = {}
     for name, one in nets.groupby("data"):
@@ -377,8 +377,8 @@ for id, (what, along, query) in views.items():
             rows = [kept.loc[v["test_loss"].idxmin()] for v in both]
             less = np.subtract(*[v.set_index("seed")[KEYS] for v in rows])
         for k, v in less.items():
-            side = up if (k == "gap") == (id in ("fig13", "fig14")) else down
-            effects[f"{name}: {k}"] = side(v.dropna())
+            rises = (k == "gap") == (id in ("fig13", "fig14"))
+            effects[f"{name}: {k}"] = (up if rises else down)(v.dropna())
     means = nets.groupby(["data", along])[[*KEYS, "test_loss"]].mean()
     found = {f"{k}, {v:g}": row.to_dict() for (k, v), row in means.iterrows()}
     study.claim(f"lou.{id}", effects=effects, **by | dict(measured=found))
