@@ -141,7 +141,7 @@ s = study.settings(
     laptop=dict(small, width=4, n=200, n_test=500, batch=50, stop=1.0,
                 epochs=20, seen=30, runs=3),
     desktop=dict(small, width=8, n=1000, n_test=2000, batch=64, stop=0.5,
-                 epochs=80),
+                 epochs=80, runs=7),
     paper=dict(same, pixels=32, norm=False, augment=True, width=64, n=50_000,
                n_test=10_000, batch=128, stop=0.1, epochs=500),
 )  # fmt: skip
