@@ -23,8 +23,7 @@
 # ```
 #
 # Each layer of a network has a tangent kernel: how outputs move when only this
-# layer learns. Training turns it toward the labels. By the paper, some hidden
-# layer is turned the most, more than the first and than the last.
+# layer learns. By the paper, training turns that of a hidden layer the most.
 
 # %% tags=["hide-cell"]
 from functools import partial
@@ -166,8 +165,9 @@ s
 # about `looks` steps spread on a logarithmic axis, and at a tenth of all.
 # `others` are the sets of figure 7; `wide` and `rates_20` belong to 20 layers
 # (the paper's tables 1 and 2). The paper does not give momentum (0.9 here),
-# weight decay (0.0005), batch (128 in its figure 8), `seen`, or runs. As steps
-# are fewer than its 40,000, pilot runs set higher rates, by test accuracy.
+# weight decay (0.0005), batch (128 in its figure 8), `seen`, or runs. Steps
+# are fewer than its 40,000, so rates are higher. Pilots of one seed tried two
+# for MNIST (the better test accuracy is kept), three for CIFAR-10, else one.
 #
 # ## Data
 #
@@ -388,8 +388,8 @@ study.claim("lou.fig1", **peaks(twenty, also=also))
 # ## What differs from the paper, and why
 #
 # - KMNIST is left out of all profiles but `paper`: it could not be obtained.
-# - Images, steps, rates, the width of 20 layers: see the settings. In pilot
-#   runs the peak depended on the rate. The paper shows single networks.
+# - Images, steps, rates, the width of 20 layers: see the settings. They count:
+#   in a pilot with 2000 images of MNIST at rate 0.003, layer 1 was highest.
 #
 # ## Try it
 #
