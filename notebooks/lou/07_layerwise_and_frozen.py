@@ -20,9 +20,8 @@
 # images are fewer, and many networks narrower: captions and cards say which.
 # ```
 #
-# Training all layers at once makes the tangent features of some hidden layers
-# align with the labels. What if layers are trained one after the other, each
-# on a goal of its own? And what if only the last layer is trained at all?
+# Training aligns the tangent features of some hidden layers with the labels.
+# What if layers are trained one by one? What if only the last layer is?
 
 # %% tags=["hide-cell"]
 import pandas as pd
@@ -46,27 +45,25 @@ study.begin("lou/07_layerwise_and_frozen")
 # minimizes on each minibatch $B$
 #
 # $$
-# \mathcal{L}(B) = \sum_{i, j \in B} \bigl( F_l(x_i, x_j) - \tfrac12
-# \delta_{ij} \bigr)^2 .
+# \mathcal{L}(B) = \sum_{i, j \in B} ( F_l(x_i, x_j) - \delta_{ij} / 2 )^2 .
 # $$
 #
 # Its features, scaled to length one, are then the input of the next layer. The
 # last layer is trained on cross-entropy.
 #
 # The *alignment* of layer $l$ is the cosine of the angle between two centered
-# kernels: that of its *tangent features*, the gradients of all outputs with
+# kernels: that of its *tangent features*, the gradients of outputs with
 # respect to its weights, and that of the labels. The paper's is *stacked*: a
-# row for each image and output. For $o$ classes of equal size it is at most
+# row for each image and output. With $o$ equal classes it is at most
 # $1/\sqrt{o(o-1)}$ in the last layer, by definition. The *class-traced* one
-# adds up the kernels of the outputs first, and has no such cap.
+# sums kernels over outputs first, and has no such cap.
 #
 # ## A toy whose answer is known
 #
-# A hundred images, ten of each class; the loss is a mean over pairs, of which
-# a tenth are of one class. Features of zero miss those by one half: the loss
-# is $0.1 / 4 = 0.025$. Orthogonal classes of squared length $\tfrac12$ have a
-# loss of 0. One such feature for all images is wrong in nine tenths of pairs:
-# 0.225. A layer that stays at 0.025 has learned nothing.
+# Ten classes of ten images: a tenth of all pairs are of one class. Features of
+# zero miss those by one half: the mean loss is $0.1 / 4 = 0.025$. Orthogonal
+# classes of squared length $\tfrac12$ have a loss of 0. One such feature for
+# all images is wrong in nine tenths of pairs: 0.225.
 
 
 # %%
@@ -78,10 +75,9 @@ def match(layer, x, y):
 
 y = torch.arange(10).repeat_interleave(10)
 one_hot, same = 0.5**0.5 * data.one_hot(y), torch.full((100, 1), 0.5**0.5)
-known = {"zero": 0.025, "classes": 0.0, "the same for all": 0.225}
-toys = zip(known, (0 * same, one_hot, same))
-toys = {k: float(match(nn.Identity(), v, y).mean()) for k, v in toys}
-toys = pd.DataFrame([known, toys], index=["known", "measured"]).T
+toys = [match(nn.Identity(), v, y).mean() for v in (0 * same, one_hot, same)]
+toys = dict(known=[0.025, 0, 0.225], measured=[float(v) for v in toys])
+toys = pd.DataFrame(toys, ["zero", "classes", "the same for all"])
 study.table(toys, "Loss of three kinds of features.")
 
 # %% [markdown]
@@ -89,8 +85,8 @@ study.table(toys, "Loss of three kinds of features.")
 
 # %% tags=["hide-input"]
 study.claims(
-    dict(id="lou.fig16", paper="MNIST: LFM has lower accuracy (93.6, not 96.9% "
-        "at width 32), lower alignment, no single peak (fig. 16).",
+    dict(id="lou.fig16", paper="MNIST, width 32: LFM has lower accuracy (93.6 "
+        "against 96.9%), lower alignment, no single peak (fig. 16).",
         criterion="MNIST: test accuracy end to end minus layer-wise at the "
         "same width above 0; largest stacked alignment end to end minus "
         "layer-wise above 0; share of layers within 5% of the largest, "
@@ -154,7 +150,7 @@ s
 # `patience` epochs, or after `epochs_lfm`. LFM has Adam at `lr_lfm`; end to
 # end is momentum 0.9 at `lr`, and so are frozen networks, without weight
 # `decay`. Alignment is that of `n_seen` training images. The paper gives
-# widths, `n`, both rates and the layers of frozen networks, but not the rest.
+# widths, `n`, rates, noise and layers of frozen networks, but not the rest.
 #
 # **The `slope`** of LeakyReLU below 0 is not given either. In pilot runs at
 # the paper's rate a slope of 0.01 left the first layer of width 32 at a loss
@@ -162,9 +158,8 @@ s
 #
 # ## Data
 #
-# Each run draws its own images and first weights (normal, of variance 2 over
-# the number of inputs). Pixels have mean 0 and deviation 1 over the training
-# images. LFM then scales each image to length one.
+# Each run draws its own images and first weights (variance: 2 over the number
+# of inputs). Pixels have mean 0, deviation 1; LFM scales images to length one.
 
 # %%
 C, names, sizes = 10, ("mnist", "cifar10"), {"train": s.n, "test": s.n_test}
@@ -180,7 +175,9 @@ for one in [*draws[0]["images"], *draws[-1]["images"]]:
 # %% [markdown]
 # ## Run
 #
-# One cell trains one network, `layer-wise` or `end to end`.
+# A cell trains a network `layer-wise` or `end to end`. A second kind of cell
+# freezes all layers but the last, and multiplies the last layer's first
+# weights by a scale of `noise`. Frozen networks have no bias.
 
 
 # %%
@@ -230,13 +227,13 @@ def one_network(images, seed, name, way, width, p, device):
     """Alignments of a network at the start and at the end; accuracies."""
     x, y, new, new_y = prepared(images, device)
     size = dict(depth=p["layers"] - 1, width=width, seed=seed)
-    net = models.MLP(x[0].numel(), C, **size).to(device)
-    for i in range(0, len(net), 2) if way == "layer-wise" else ():
+    net, lfm = models.MLP(x[0].numel(), C, **size), way == "layer-wise"
+    for i in range(0, len(net), 2) if lfm else ():
         part = nn.LeakyReLU(p["slope"]) if i else nn.Flatten()
         net[i] = nn.Sequential(part, Unit())
     n, how = p["n_seen"], dict(batch_size=p["batch"], seed=seed)
-    rows = [*hierarchy(net, x, y, n, stage="start")]
-    if way == "layer-wise":
+    rows = [*hierarchy(net.to(device), x, y, n, stage="start")]
+    if lfm:
         how |= dict(lr=p["lr_lfm"], epochs=p["epochs_lfm"])
         layerwise(net, x, y, **how, patience=p["patience"])
     else:
@@ -245,7 +242,7 @@ def one_network(images, seed, name, way, width, p, device):
     ends = [*hierarchy(net, x, y, n, stage="end")]
     for part in net.modules():
         part.held = True
-    held = hierarchy(net, x, y, n, stage="lengths held")
+    held = hierarchy(net, x, y, n, stage="held") if lfm else ()
     top = max(line := [row["alignment"] for row in ends[: p["layers"]]])
     near = sum(value >= 0.95 * top for value in line) / len(line)
     fits = [train.accuracy(net, *v) for v in ((x, y), (new, new_y))]
@@ -253,13 +250,6 @@ def one_network(images, seed, name, way, width, p, device):
     return [*rows, *ends, *held, last]
 
 
-# %% [markdown]
-# A second kind of cell freezes all layers but the last. What they compute does
-# not change, so it is computed once. The last layer's first weights are drawn
-# once and multiplied by each scale of `noise`. No layer has a bias.
-
-
-# %%
 def frozen(images, seed, name, width, p, device):
     """Best accuracies; if this is figure 18's width, alignments, too."""
     x, y, new, new_y = prepared(images, device)
@@ -282,9 +272,8 @@ def frozen(images, seed, name, width, p, device):
         for step, found in history.measured_steps.items():
             rows += [dict(row, noise=noise, step=step) for row in found]
             line = [row["alignment"] for row in found[: p["layers"]]]
-            last["rise"] = max(line[:-1]) - last.setdefault(
-                "low", max(line[:-1])
-            )
+            top = max(line[:-1])
+            last["rise"] = top - last.setdefault("low", top)
             last["peak"] = 1 + line.index(max(line))
         pairs = zip(before.values(), features.extract(net, x[:n]).values())
         same = min(float(cka(a.double(), b.double())) for a, b in pairs)
@@ -294,24 +283,29 @@ def frozen(images, seed, name, width, p, device):
 
 p = "layers lr_lfm slope lr decay patience noise n_seen batch epochs looks"
 p = {k: getattr(s, k) for k in (*p.split(), "epochs_lfm", "fig18")}
-fixed = dict(p=p, device=str(where))
 nets = [("layer-wise", 0), ("layer-wise", 1), ("end to end", 0)]
 configs = [
     dict(one, way=way, width=getattr(s, one["name"])[k])
     for way, k in nets for one in draws
 ]  # fmt: skip
-runs = study.sweep(one_network, configs, **fixed)
+runs = study.sweep(one_network, configs, p=p, device=str(where))
 wide = [dict(one, width=w) for w in s.frozen for one in draws[: s.runs]]
-ice = study.sweep(frozen, wide, **fixed)
+ice = study.sweep(frozen, wide, p=p, device=str(where))
 
 # %% [markdown]
 # ## Figures 16 and 17
+#
+# The paper leaves open whether LFM's low alignment comes from scaling features
+# to length one. Beyond the paper, a third line takes the lengths as constants
+# in gradients ("held"); outputs are the same. If the scaling is the reason, it
+# is above "end" in layer-wise networks. End to end there is no scaling.
 
 # %% tags=["hide-input"]
 few = f"{s.layers} layers, {len(draws[0]['images'][0])} training images, "
 few += f"{s.runs} runs (mean, standard error). Dashed: cap of the last layer."
 runs["network"] = runs["way"] + ", " + runs["width"].astype(str)
-kinds, ends = runs.dropna(subset="layer"), runs.dropna(subset="tested")
+kinds = runs.dropna(subset="layer")
+ends = runs.dropna(subset="tested").set_index(["name", "seed", "network"])
 
 
 def panels(frame, **how):
@@ -327,55 +321,40 @@ def panels(frame, **how):
 
 theirs = {"mnist": (32, 256), "cifar10": (256, 1024)}
 for name, id in zip(names, ("fig16", "fig17")):
-    part = kinds[(kinds["name"] == name) & (kinds["stage"] != "lengths held")]
+    part = kinds[kinds["name"] == name]
     text = f"Figure {id[3:]}: {name}; numbers are widths. {few} By the paper, "
     text += "end to end has one peak, layer-wise has lower alignment and none."
     study.show(panels(part, col="network"), f"lou.{id}", text, table=part)
     what, (a, b) = ["tested", "top", "near"], getattr(s, name)
-    part = ends[ends["name"] == name]
-    part = part.pivot(index="seed", columns="network", values=what)
+    part = ends.loc[name, what].unstack()
     less = part.xs(f"end to end, {a}", axis=1, level=1)
     less = less - (lfm := part.xs(f"layer-wise, {a}", axis=1, level=1))
     effects = {"accuracy, end to end less layer-wise": less["tested"]}
     if name == "mnist":
-        effects["largest alignment, the same"] = less["top"]
-        effects["layers near it, the other way round"] = -less["near"]
+        effects["largest alignment, end to end less layer-wise"] = less["top"]
+        effects["layers near it, layer-wise less end to end"] = -less["near"]
     else:
         wider = part["tested", f"layer-wise, {b}"] - lfm["tested"]
         effects[f"accuracy, layer-wise, width {b} less {a}"] = wider
-    swap = f"widths {a}, {b} in place of {theirs[name]}"
-    by = dict(stand_in="" if (a, b) == theirs[name] else swap)
+    by = dict(size=("n", name, "layers", "epochs", "epochs_lfm", "runs"))
     by["data"] = [i for d in draws if d["name"] == name for i in d["images"]]
-    by["size"] = ("n", name, "layers", "epochs", "epochs_lfm", "runs")
+    if (a, b) != theirs[name]:
+        by["stand_in"] = f"widths {a}, {b} in place of {theirs[name]}"
     by["measured"] = {k: part[k].mean().to_dict() for k in what}
-    effects = {k: study.above(v) for k, v in effects.items()}
-    study.claim(f"lou.{id}", effects=effects, **by)
+    by["effects"] = {k: study.above(v) for k, v in effects.items()}
+    study.claim(f"lou.{id}", **by)
 
 # %% [markdown]
-# **Beyond the paper: is it the scaling?** The paper leaves open whether LFM's
-# low alignment comes from scaling features to length one. Here gradients take
-# the lengths as constants ("held"); outputs stay the same. If the scaling is
-# the reason, layer-wise lines are higher with lengths held.
-
-# %% tags=["hide-input"]
-held = kinds[kinds["width"].isin([s.mnist[0], s.cifar10[0]])]
-held, how = held[held["stage"] != "start"], dict(hue="way", style="stage")
-fig, text = panels(held, col="name", **how), f"The end of training. {few}"
-study.show(fig, "lou.fig16.held", text, table=held)
-
-# %% [markdown]
-# ## Figure 18
+# ## Figure 18 and table 4
 
 # %% tags=["hide-input"]
 cold = ice.dropna(subset="layer").astype({"step": int})
 cold["scale"] = cold["noise"].map("noise scale {:g}".format)
 text = f"Figure 18: mnist, all but the last layer frozen, width {s.fig18}. "
-text += f"{few} By the paper, alignment rises with the steps, and the peak on "
-text += "the left is closer to the middle."
-fig = panels(cold, hue="step", col="scale")
-study.show(fig, "lou.fig18", text, table=cold)
-best = ice.dropna(subset="tested")
-what = ["rise", "forward", "peak", "tested"]
+text += f"{few} By the paper, lines rise, and less noise centers the peak."
+look = dict(hue="step", col="scale")
+study.show(panels(cold, **look), "lou.fig18", text, table=cold)
+best, what = ice.dropna(subset="tested"), ["rise", "forward", "peak", "tested"]
 mine = best[best["width"] == s.fig18]
 mine = mine.pivot(index="seed", columns="noise", values=what)
 effects, far = {}, (mine["peak"] - (s.layers + 1) / 2).abs()
@@ -390,24 +369,18 @@ by["measured"] = {k: mine[k].mean().to_dict() for k in what}
 study.claim("lou.fig18", effects=effects, **by)
 effects = {"from the middle, 0.01 less 1": study.below(far[0.01] - far[1])}
 study.claim("lou.fig18.noise", effects=effects, **by)
-
-# %% [markdown]
-# ## Table 4
-
-# %% tags=["hide-input"]
 what, (a, *_, b) = ["trained", "tested"], s.frozen
 best = best[best["noise"] == 1]
 wide = best.pivot(index="seed", columns="width", values=what)
-effects = {k: study.above(wide[k, b] - wide[k, a]) for k in what}
-effects = {f"{k}, width {b} less {a}": v for k, v in effects.items()}
+wide = {f"{k}, width {b} less {a}": wide[k, b] - wide[k, a] for k in what}
+effects = {k: study.above(v) for k, v in wide.items()}
 by["stand_in"] = "" if b == 75_000 else f"widths {a} to {b}, not 2048 to 75000"
 ours, by["size"] = best.groupby("width")[what].mean(), ("n", "frozen", "runs")
 study.claim("lou.tab4", effects=effects, **by | dict(measured=ours.to_dict()))
 paper = dict(trained=[0.926, 0.964, 0.976], tested=[0.919, 0.956, 0.964])
-paper = pd.DataFrame(paper, index=[2048, 10_000, 75_000])
-both = ours.join(paper, how="outer", lsuffix=", ours", rsuffix=", paper")
+paper = pd.DataFrame(paper, [2048, 10_000, 75_000]).add_suffix(", the paper's")
 text = f"Table 4: best accuracy of frozen networks, mean of {s.runs} runs."
-study.table(both.rename_axis("width"), text)
+study.table(ours.join(paper, how="outer").rename_axis("width"), text)
 
 # %% [markdown]
 # ## What differs from the paper, and why
@@ -415,8 +388,7 @@ study.table(both.rename_axis("width"), text)
 # - Fewer images; widths, layers and epochs as the settings say.
 # - The paper prints the kernel of layer $l$ with $z_{l-1}$, which layer $l$
 #   does not change: here it is $z_l$. Gradients go through the scaling.
-# - Peaks in the same layer are equally far from the middle. If that is so in
-#   all runs, the claim on noise stays open.
+# - Peaks in the same layer, if in all runs, leave the claim on noise open.
 #
 # ## Try it
 #
