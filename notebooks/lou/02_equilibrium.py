@@ -171,7 +171,7 @@ for one in sets:
     x = torch.nn.functional.normalize((one.x - one.x.mean()).flatten(1))
     cosine = (x @ x.T)[~torch.eye(len(x), dtype=torch.bool)]
     ax.hist(cosine, 60, density=True, histtype="step", lw=2, label=one.name)
-    images[one.name] = float(cosine.abs().mean())
+    images[one.name] = float(cosine.mean())
 ax.set(xlabel="correlation $c_0$ of two images", ylabel="density")
 ax.legend()
 text = "Correlations of pairs of images, with which they enter a network."
@@ -301,7 +301,7 @@ holds = all(abs(v - 0.6) <= 0.02 for v in deepest.values())
 study.claim("lou.cor1", holds=holds, measured={"slopes": deepest}, **by)
 holds, own = min(finite.values()) > 0.7, np.array([*images.values()])
 at = [slope(few, v) for v in propagation.equilibrium_layer(own, few)]
-told = {"slopes": finite, "mean |c₀| of images": images}
+told = {"slopes": finite, "mean c₀ of images": images}
 told["slopes there"] = dict(zip(images, at))
 study.claim("lou.cor1.finite", holds=holds, measured=told, **by)
 
@@ -380,9 +380,9 @@ by = dict(data=[], size=("nets", "c0", "inits", "runs"))
 study.claim("lou.width", effects=effects, measured=told, **by)
 
 # %% [markdown]
-# Two things move a curve away. Lengths of $z_l$ and of gradients vary between
-# networks, more at a larger depth / width, so means need many of them. And
-# correlations vary: a product of many factors, as backward, feels that most.
+# Two things can move a curve away. Lengths of $z_l$ and of gradients vary from
+# net to net, more at a larger depth / width, so means need many of them. And
+# correlations vary: a product of many factors, as backward, should feel that.
 #
 # ## What differs from the paper, and why
 #
@@ -392,7 +392,7 @@ study.claim("lou.width", effects=effects, measured=told, **by)
 #
 # ## Try it
 #
-# 1. Set `change = {"c0": (-0.5, 0.1, 0.95)}`. Which start is the slowest?
+# 1. Set `change = {"c0": (-0.5, 0.1, 0.8)}`. Which start is the slowest?
 # 2. Set `change = {"others": ((10, 16), (10, 128))}`. How does the deviation
 #    of the backward information fall with the width?
 

@@ -59,8 +59,8 @@ study.begin("lou/04_hyper_parameters")
 #
 # This alignment is called *stacked* here. The *class-traced* one first sums
 # kernel and labels over outputs. The distance of the peak from the middle is
-# $|\hat l - (L+1)/2|$, as a share of $L$. A plane through all networks of a
-# run has two slopes: per factor of ten in learning rate, and in batch size.
+# $|\hat l - (L+1)/2|$, as a share of $L$. A plane fitted to a run's networks
+# has two slopes: per factor of ten in learning rate, and in batch size.
 #
 # ## A toy whose answer is known
 #
@@ -72,8 +72,8 @@ def slopes(nets, column):
     """Slopes over log rate and log batch size, for each run that has both."""
     found = []
     for _, one in nets.groupby("seed"):
-        if min(one["lr"].nunique(), one["batch"].nunique()) > 1:
-            plane = np.log10(one[["lr", "batch"]]).assign(one=1.0)
+        plane = np.log10(one[["lr", "batch"]]).assign(one=1.0)
+        if np.linalg.matrix_rank(plane) == 3:
             found.append(np.linalg.lstsq(plane, one[column], rcond=None)[0])
     return np.array(found)[:, :2].T
 
@@ -98,7 +98,7 @@ study.claims(
         "layer from the middle, as a share of the depth, against the "
         "logarithm of the learning rate below 0, and against that of the "
         "batch size above 0"),
-    dict(id="lou.fig4.loss", paper="High peaks generalize better (fig. 4).",
+    dict(id="lou.fig4.loss", paper="High peaks generalize better (sec. 4).",
         criterion="each architecture (fully connected, VGG, residual), "
         "stopped at the same training loss: Pearson correlation over networks "
         "of the largest stacked alignment with test loss below 0 (bootstrap "
@@ -163,7 +163,7 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# SGD has momentum 0.9 and weight decay 0.0005. Training stops once the mean
+# SGD: momentum 0.9. All: weight decay 0.0005. Training stops once the mean
 # loss of an epoch is below `stop`, or after `epochs`. All claims but that on
 # figures 9 and 10 rest on networks that reached it (at `smoke` and `laptop` on
 # all). `width` is that of hidden layers, or of the first convolution. The MLP
@@ -262,7 +262,7 @@ def one_network(seed, part, net, rule, lr, batch, images, p, device):
 
 
 rates, batches = ({RES: t[VGG], **t} for t in (s.rates, s.batches))
-half = {net: batches[net][len(batches[net]) // 2] for net in NETS}
+half = {net: b[(len(b) - 1) // 2] for net, b in batches.items()}
 parts = [("adam", VGG, CIFAR, s.adam, [half[VGG]])]
 parts += [("hundred", VGG, "cifar100", s.hundred, [128])]
 parts += [("three", MLP, name, THREE, [128]) for name in (FASHION, CIFAR)]
@@ -285,14 +285,14 @@ runs["data"] = runs["images"].str[0]
 # %% tags=["hide-input"]
 sure = runs["reached"].eq(True) | (runs["part"] == "hundred")
 sure |= s.profile in ("smoke", "laptop")
-ends, kept = (runs[of & runs["peak"].notna()] for of in (True, sure))
+ends, kept = runs[runs["layer"].isna()], runs[sure & runs["peak"].notna()]
 last = runs[sure & runs["last"].eq(True)].astype({"layer": int})
 up, down, cap = study.above, study.below, dict(y=90**-0.5, color="C5", ls=":")
 about = f"{s.n} images, alignment on {s.seen}, mean of {s.runs} runs. Dotted: "
-about += "the most that stacked alignment can be in the last layer."
+about += "about the most that stacked alignment can be in the last layer."
 says = "Alignment by layer, stacked and (dashed, right) class-traced. Number: "
 says += "loss gap. By the paper peaks are higher, colors darker up and left."
-swap = f"VGG19, ResNet18: width {s.width[VGG]}, {s.width[RES]}; {s.n} images"
+swap = f"{s.pixels} pixels, {s.n} images, widths {[*s.width.values()]}"
 by = dict(stand_in=swap * (s.pixels < 32), size=("n", "width", "stop", "runs"))
 height, place, loss, by["measured"] = {}, {}, {}, {}
 for letter, net in zip("acb", NETS):
@@ -345,7 +345,7 @@ wide = wide.xs(0.05, 1, 1) - wide.xs(0.0005, 1, 1)
 effects = {k: up(v.dropna()) for k, v in wide.items()}
 means = nets.groupby(["data", "lr"])[["peak", "test_loss"]].mean()
 found = {f"{k}, {v:g}": row.to_dict() for (k, v), row in means.iterrows()}
-study.claim("lou.fig9-10", effects=effects, measured=found, size=by["size"])
+study.claim("lou.fig9-10", effects=effects, **by | dict(measured=found))
 
 # %% [markdown]
 # ## Figures 11 to 15: rates at one batch size, batch sizes at one rate
@@ -371,7 +371,8 @@ for id, (what, along, query) in views.items():
     effects = {}
     for name, one in nets.groupby("data"):
         wide = one.pivot(index="seed", columns=along, values=KEYS)
-        less = {k: wide[k].iloc[:, -1] - wide[k].iloc[:, 0] for k in KEYS}
+        at = ends.query(query).query("data == @name")[along]
+        less = {k: wide[k][at.max()] - wide[k][at.min()] for k in KEYS}
         if id == "fig13":
             both = [v.groupby("seed") for v in (one, kept.query(sgd))]
             rows = [kept.loc[v["test_loss"].idxmin()] for v in both]
@@ -387,14 +388,13 @@ for id, (what, along, query) in views.items():
 # ## What differs from the paper, and why
 #
 # - All is smaller. In pilots a narrow VGG19 without norm hardly left its first
-#   loss. Rates and batches are those at which such networks reach the loss.
+#   loss. Rates and batches are those at which pilot networks reached it.
 # - CIFAR-100 was not available. The paper has one network in each place. Our
 #   ResNet18 normalizes before each convolution, the authors' after it.
 #
 # ## Try it
 #
-# Set `change = {"stop": 1.0}`: do the slopes depend on when one stops? Then
-# set `change = {"norm": False}`: which networks reach the loss at all?
+# Set `change = {"stop": 1.0}`: do the slopes depend on when one stops?
 
 # %% tags=["hide-input"]
 study.stamp()

@@ -160,8 +160,8 @@ where = str(devices.device(device))
 s
 
 # %% [markdown]
-# The networks have ten layers of `width` units, no biases. They are trained
-# for one epoch by plain SGD: momentum has no place in equation 16. Of the two
+# Networks have nine layers of `width` units, a tenth for outputs, no biases.
+# One epoch of plain SGD: momentum and decay are not in equation 16. Of the two
 # `rates` the first is the paper's for this network. The second moves as far as
 # the first does with momentum 0.9. We look at about `looks` steps, evenly
 # spread. Norms are taken on `seen` training images, with `draws` vectors $u$.
@@ -377,7 +377,7 @@ study.claim("lou.gofe.orthogonal", effects=effects, measured=told, **rest)
 # - Appendix D is theory; these are our measurements of what it predicts.
 # - ReLU has kinks. When a unit switches on or off for an image, that image's
 #   features jump, and $H_w$ does not see it. So its steps may miss even the
-#   first order; with tanh only the place of $w$ is left to explain.
+#   first order; tanh leaves the place of $w$ and terms of higher order.
 # - Criteria are for ReLU, the paper's. Tanh has LeCun's initialization.
 #
 # ## Try it
