@@ -194,8 +194,10 @@ def write_readme(root: Path, pages: list[Page]) -> None:
     rows.append(f"| all | | {totals} |")
     failed = [claim for _, record in found for claim in record.claims.values() if not _settled(claim)]
     if failed:
-        rows += ["", "Claims that are open, or hold in part or not at all; their pages say more:", ""]
+        title = f"{len(failed)} claims that are open, or hold in part or not at all; their pages say more"
+        rows += ["", "<details>", f"<summary>{title}</summary>", ""]
         rows += [f"- `{claim['id']}`, {claim['verdict'].lower()}: {_in_the_way(claim)}" for claim in failed]
+        rows += ["", "</details>"]
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     pattern = r"(<!-- scoreboard -->\n).*?(<!-- /scoreboard -->)"
