@@ -1,9 +1,7 @@
-"""Layers through training: kept kernels, errors with both statistics, and numbers for what a map shows."""
+"""Layers through training: kept kernels, and errors with both statistics of batch norm."""
 
 import copy
-import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,20 +9,6 @@ from torch import nn
 from repalign import kernels, models, train
 from repalign.features import evolution, extract
 from repalign.models.initialization import generator, normal
-
-EPOCHS = [0, *np.unique(np.geomspace(1, 1000, 40).round()).tolist()]
-LOG = np.log(np.maximum(EPOCHS, 0.5))
-
-
-def drift(speed=0.1):
-    """CKA that depends on the ratio of two epochs alone."""
-    return np.exp(-speed * np.abs(LOG[:, None] - LOG))
-
-
-def blocks(border, low=0.3):
-    """Two blocks of similar epochs: before ``border``, and from it on."""
-    side = np.asarray(EPOCHS) >= border
-    return np.where(side[:, None] == side, 1.0, low)
 
 
 @pytest.fixture
@@ -121,65 +105,25 @@ def test_kept_kernels_take_the_bytes_that_are_told():
         assert torch.allclose(of, torch.ones(3, 3, dtype=of.dtype), atol=1e-6)
 
 
-def test_identical_epochs_never_change():
-    same = np.ones((len(EPOCHS), len(EPOCHS)))
-    assert evolution.change(same) == evolution.change(same, EPOCHS, ratio=1.5) == 0
-    assert evolution.returned(same, 3, [5, 6]) == evolution.set_apart(same, [5, 6]) == 0
-    new = evolution.novelty(same, EPOCHS)
-    assert np.nanmax(np.abs(new)) == 0
+def test_watched_is_a_fit_with_an_evolution(images):
+    x, y, new_x, new_y = images
+    how = dict(epochs=6, batch_size=10, lr=0.01, looks=4)
+    found = evolution.watched(models.preact_resnet18(k=2), (x, y), (new_x, new_y), probes=20, part=10, **how)
+    assert [row["epoch"] for row in found.errors[::2]] == train.log_epochs(6, 4)
+    assert list(found.maps) == ["plain", "debiased", "statistics of training"]
+    look = evolution.Evolution(new_x[:20], (x, y), (new_x, new_y), batch_size=10)
+    how["at"] = train.log_epochs(6, how.pop("looks"))
+    train.fit(models.preact_resnet18(k=2), x, y, measure=look, **how)
+    for layer, of in look.cka().items():
+        assert torch.equal(found.maps["plain"][layer], of)
+    assert min(found.cost.values()) > 0
+    assert found.cost["kept kernels, MB"] == look.kernels["recomputed"].bytes / 2e6
 
 
-def test_novelty_peaks_at_the_border_of_two_blocks():
-    border = EPOCHS[25]
-    new = evolution.novelty(blocks(border), EPOCHS)
-    assert np.nanargmax(new) == 25
-    assert new[25] == pytest.approx(0.7)
-    # Where the window has one block alone there is nothing new.
-    assert new[EPOCHS.index(4)] == pytest.approx(0, abs=1e-12)
-
-
-def test_novelty_of_a_drift_is_the_same_everywhere():
-    new = evolution.novelty(drift(), EPOCHS)
-    late = new[np.isfinite(new) & (np.asarray(EPOCHS) > 30)]  # rounded epochs are uneven before
-    assert len(late) > 5
-    assert late.min() > 0
-    assert late.max() / np.median(late) < 1.1
-
-
-def test_novelty_needs_its_whole_window():
-    new = dict(zip(EPOCHS, np.isfinite(evolution.novelty(drift(), EPOCHS)).tolist(), strict=True))
-    assert {epoch for epoch, there in new.items() if there} == {e for e in EPOCHS if 3 <= e <= 1000 / 3}
-
-
-def test_change_grows_with_speed_and_is_smaller_nearby():
-    slow, fast = (evolution.change(drift(speed)) for speed in (0.05, 0.1))
-    assert 0 < slow < fast
-    assert 0 < evolution.change(drift(), EPOCHS, ratio=1.5) < fast
-    assert evolution.change(drift(), EPOCHS, ratio=1e9) < fast  # without epoch 0
-    assert math.isnan(evolution.change(np.ones((2, 2)), [0, 1], ratio=1.5))
-
-
-def test_nearby_pairs_are_counted_by_their_ratio():
-    at = [0, 2, 3, 6]
-    far = 1 - np.array([[0, 9, 9, 9], [9, 0, 0.5, 9], [9, 0.5, 0, 9], [9, 9, 9, 0]])
-    assert evolution.change(far, at, ratio=1.5) == 0.5
-
-
-def test_a_layer_that_comes_back_has_returned():
-    away = np.ones((4, 4))
-    away[1] = away[:, 1] = 0.5
-    np.fill_diagonal(away, 1)
-    assert evolution.returned(away, 1, [2, 3]) == pytest.approx(0.5)
-    assert evolution.returned(drift(), 20, [34, 35]) < 0
-
-
-def test_a_late_block_is_set_apart():
-    assert evolution.set_apart(blocks(EPOCHS[30]), range(30, len(EPOCHS))) == pytest.approx(0.7)
-    assert math.isnan(evolution.set_apart(np.ones((3, 3)), [2]))
-
-
-def test_milestones():
-    found = evolution.milestones([0, 1, 10, 75, 100], [0.9, 0.4, 0.005, 0.1, 0], [0.9, 0.3, 0.2, 0.1, 0.1])
-    assert found == (2, 1, [3, 4])
-    never = evolution.milestones([0, 1, 10], [0.9, 0.4, 0.3], [0.9, 0.1, 0.2])
-    assert never == (None, 1, [2])
+def test_without_batch_norm_there_are_two_kinds_of_maps_and_maybe_all_epochs(images):
+    x, y, new_x, new_y = images
+    net = models.SimpleCNN((3, 8, 8), 4, convs=1, filters=4, units=8)
+    how = dict(probes=20, part=20, epochs=3, looks=4, batch_size=10, names=("first", "second"))
+    found = evolution.watched(net, (x, y), (new_x, new_y), **how)
+    assert list(found.maps) == ["plain", "debiased"]
+    assert found.maps["plain"]["first"].shape == (4, 4)

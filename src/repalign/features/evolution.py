@@ -2,7 +2,7 @@
 
 ``Evolution`` is a ``measure`` for :func:`repalign.train.fit`: at each logged epoch it measures errors and
 keeps the kernels of layers on some probe images, never the weights. Afterwards one product gives CKA of all
-pairs of epochs. The functions at the end put numbers to what a reader sees in such a map.
+pairs of epochs, for which :mod:`repalign.features.transitions` has numbers.
 
 >>> from repalign import models, train
 >>> x, y = torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,18 +29,19 @@ from torch.optim.swa_utils import update_bn
 
 from repalign.features.hooks import extract
 from repalign.kernels.grid import Packer, product
-from repalign.train import accuracy
+from repalign.train import accuracy, fit, log_epochs
 
 Pair = tuple[Tensor, Tensor]
-KINDS = ("training", "recomputed")  # batch-norm statistics
+Names = str | Sequence[str] | None
+KINDS = OLD, NEW = "training", "recomputed"  # statistics of batch norm
 
 
 class Kernels:
     """Kernels of layers, kept as they come, for the CKA of every pair of times.
 
-    Each is centered, scaled to length one and packed: 5/8 n² numbers, or with batches of m samples 5/8 nm,
-    whatever the width of a layer. They go to temporary files, which the system holds in memory while there is
-    room. With ``batch_size`` CKA is the average over batches (Sharon F.2: 4 of 512).
+    Each is centered, scaled and packed: 5/8 n² numbers whatever the width of a layer, in temporary files,
+    which the system holds in memory while there is room. With ``batch_size`` kernels are those of batches,
+    and CKA is their average (Sharon F.2: 4 of 512).
     """
 
     def __init__(self, batch_size: int | None = None, debiased: Sequence[bool] = (False, True)) -> None:
@@ -85,18 +87,10 @@ class Evolution:
     """
 
     def __init__(
-        self,
-        probe: Tensor,
-        train: Pair,
-        test: Pair,
-        layers: str | Sequence[str] | None = None,
-        *,
-        keep: Sequence[str] = ("recomputed",),
-        **options: Any,
+        self, probe: Tensor, train: Pair, test: Pair, layers: Names = None, *, keep: Names = NEW, **how: Any
     ) -> None:
-        self.probe, self.layers = probe, layers
-        self.sets = {"train": train, "test": test}
-        self.kernels = {kind: Kernels(**options) for kind in KINDS if kind in keep}
+        self.probe, self.layers, self.sets = probe, layers, {"train": train, "test": test}
+        self.kernels = {kind: Kernels(**how) for kind in KINDS if kind in (keep or ())}
         self.epochs: list[float] = []
         self.errors: list[dict[str, Any]] = []
 
@@ -113,89 +107,57 @@ class Evolution:
         self.errors += rows
         return rows
 
-    def cka(self, debiased: bool = False, statistics: str = "recomputed") -> dict[str, Tensor]:
+    def cka(self, debiased: bool = False, statistics: str = NEW) -> dict[str, Tensor]:
         """CKA of every logged epoch with every other: {layer: (epochs, epochs)}."""
         return self.kernels[statistics].cka(debiased)
 
 
+class Watched(NamedTuple):
+    """What :func:`watched` found: rows of errors, maps by kind and layer, minutes and bytes."""
+
+    errors: list[dict[str, Any]]
+    maps: dict[str, dict[str, Tensor]]
+    cost: dict[str, float]
+
+
+def watched(
+    net: nn.Module, train: Pair, test: Pair, *, probes: int, part: int, looks: int, epochs: int,
+    names: Sequence[str] | None = None, **how: Any,
+) -> Watched:  # fmt: skip
+    """Train ``net`` by ``fit(net, *train, epochs=epochs, **how)`` and follow its layers, ``net.probed``.
+
+    There are ``looks`` at it, evenly spread over epochs on a logarithmic axis (all epochs if there are no
+    more), on the first ``probes`` test samples, in batches of ``part``. Maps are plain, debiased, and, where
+    the network has batch norm, plain with the statistics of training. ``names`` are what to call the layers.
+    """
+    kinds = KINDS if _has_batch_norm(net) else (NEW,)
+    look = Evolution(test[0][:probes], train, test, keep=kinds, batch_size=part)
+    at = log_epochs(epochs, looks) if looks <= epochs else range(epochs + 1)
+    begun = time.perf_counter()
+    history = fit(net, *train, epochs=epochs, at=at, measure=look, **how)
+    spent, trained = time.perf_counter() - begun, sum(history.seconds)
+    maps = {"plain": look.cka(), "debiased": look.cka(debiased=True)}
+    maps |= {"statistics of training": look.cka(statistics=OLD)} if OLD in kinds else {}
+    minutes = trained, spent - trained, time.perf_counter() - begun - spent
+    cost = {
+        f"{what}, minutes": v / 60 for what, v in zip(("training", "looks", "maps"), minutes, strict=True)
+    }
+    cost["kept kernels, MB"] = look.kernels[NEW].bytes / 2e6  # the plain ones
+    weights = sum(v.numel() * v.element_size() for v in net.state_dict().values())
+    cost["checkpoints would be, MB"] = weights * len(look.epochs) / 1e6
+    if names is not None:
+        maps = {kind: dict(zip(names, of.values(), strict=True)) for kind, of in maps.items()}
+    return Watched(look.errors, maps, cost)
+
+
 def recomputed(net: nn.Module, x: Tensor) -> nn.Module:
     """A copy of ``net`` whose batch norm has the statistics of ``x``; ``net`` itself where there is none."""
-    if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in net.modules()):
+    if not _has_batch_norm(net):
         return net
     new = copy.deepcopy(net)
     update_bn(x.chunk(math.ceil(len(x) / 500)), new)
     return new
 
 
-class Milestones(NamedTuple):
-    """Positions among the logged epochs: the first with a perfect fit (or None), the best, the late ones."""
-
-    fit: int | None
-    best: int
-    late: list[int]
-
-
-def milestones(epochs: Any, train: Any, test: Any, *, perfect: float = 0.005) -> Milestones:
-    """Perfect fitting starts with the first training error of at most ``perfect``; the lowest test error
-    before it (of all, where it never starts) is the best; late are the epochs of the last quarter.
-
-    >>> milestones([0, 1, 2, 4, 8, 9], [0.9, 0.5, 0.1, 0, 0, 0], [0.9, 0.5, 0.3, 0.4, 0.2, 0.2])
-    Milestones(fit=3, best=2, late=[4, 5])
-    """
-    at = np.asarray(epochs, float)
-    fits = np.flatnonzero(np.asarray(train, float) <= perfect)
-    fit = int(fits[0]) if len(fits) else None
-    best = int(np.argmin(np.asarray(test, float)[: fit or None]))
-    return Milestones(fit, best, np.flatnonzero(at >= 0.75 * at[-1]).tolist())
-
-
-def returned(cka: Any, best: int, late: Sequence[int]) -> float:
-    """Mean CKA of ``late`` epochs with the first epoch, minus that with the ``best``."""
-    rows = np.asarray(cka, float)[list(late)]
-    return float(rows[:, 0].mean() - rows[:, best].mean())
-
-
-def set_apart(cka: Any, late: Sequence[int]) -> float:
-    """Mean CKA of pairs of ``late`` epochs, minus that of late with earlier ones; NaN without such pairs."""
-    values, mine = np.asarray(cka, float), np.isin(np.arange(len(cka)), list(late))
-    return _mean(values[np.triu(np.outer(mine, mine), 1)]) - _mean(values[np.outer(mine, ~mine)])
-
-
-def change(cka: Any, epochs: Any = None, *, ratio: float = math.inf) -> float:
-    """Mean of 1 − CKA over pairs of different epochs, those whose ``ratio`` is at most that; NaN without any.
-
-    Epoch 0 is in no pair of a finite ratio.
-
-    >>> change([[1.0, 0.5], [0.5, 1.0]])
-    0.5
-    """
-    values = np.asarray(cka, float)
-    near = np.triu(np.ones(values.shape, bool), 1)
-    if math.isfinite(ratio):
-        at = np.asarray(epochs, float)
-        near &= (at[None, :] <= ratio * at[:, None] * (1 + 1e-9)) & (at[:, None] > 0)
-    return _mean(1 - values[near])
-
-
-def novelty(cka: Any, epochs: Any, *, window: float = 3.0) -> np.ndarray:
-    """How much a new block begins at each epoch s: mean CKA of pairs on one side of s, minus across it.
-
-    Sides are the epochs from s / ``window`` up to s, and from s on to s · ``window``. NaN where the logged
-    epochs do not reach as far, or where a side has fewer than two of them.
-    """
-    values, at = np.asarray(cka, float), np.asarray(epochs, float)
-    found = np.full(len(at), np.nan)
-    first = at[at > 0].min(initial=math.inf)
-    pairs = np.triu(np.ones(values.shape, bool), 1)
-    for i, s in enumerate(at):
-        before = (at >= s / window * (1 - 1e-9)) & (at < s)
-        after = (at >= s) & (at <= s * window * (1 + 1e-9))
-        whole = first <= s / window * (1 + 1e-9) and s * window * (1 - 1e-9) <= at[-1]
-        if whole and min(before.sum(), after.sum()) > 1:
-            same = np.outer(before, before) | np.outer(after, after)
-            found[i] = values[pairs & same].mean() - values[pairs & np.outer(before, after)].mean()
-    return found
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if values.size else math.nan
+def _has_batch_norm(net: nn.Module) -> bool:
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in net.modules())

@@ -1,0 +1,72 @@
+"""Training seen whole: a map of epochs against epochs for each layer, with the errors beneath."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from repalign.plots.maps import _edges
+
+
+def layer_maps(
+    maps: Mapping[str, ArrayLike],
+    epochs: Sequence[int],
+    errors: Sequence[Mapping[str, Any]],
+    *,
+    mark: float | None = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+    columns: int = 3,
+    size: float = 2.5,
+) -> Figure:
+    """A similarity of every pair of epochs for each layer, in colors of its own, and curves beneath.
+
+    All axes of epochs are logarithmic, with epoch 0 before 1. ``errors`` has rows with epoch, train, test and
+    the ``statistics`` of batch norm with which they were measured. ``limits`` are the ends of a layer's
+    colors (default: its range), ``mark`` is an epoch to point out: the first of perfect fitting; NaN is none.
+    """
+    edges, layers = _edges(epochs), list(maps)
+    centers, marked = np.asarray(epochs, float), mark is not None and np.isfinite(mark)
+    centers[0] = max(centers[0], edges[0] ** 0.5 * edges[1] ** 0.5)
+    places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
+    places[-1] += [".."] * (columns - len(places[-1]))
+    figure = plt.figure(figsize=(size * columns * 1.2, size * (len(places) + 0.9)))
+    heights = [1.0] * len(places) + [0.75]
+    axes = figure.subplot_mosaic([*places, ["…"] * columns], height_ratios=heights, empty_sentinel="..")
+    for layer, values in maps.items():
+        low, high = (limits or {}).get(layer, (None, None))
+        ax = axes[layer]
+        drawn = ax.pcolormesh(edges, edges, np.asarray(values, float), vmin=low, vmax=high, rasterized=True)
+        figure.colorbar(drawn, ax=ax, shrink=0.85)
+        ax.set(xscale="log", yscale="log", aspect="equal", title=layer)
+        if marked:
+            for line in (ax.axvline, ax.axhline):
+                line(mark, color="white", lw=1.2, ls="--")
+    for row in places:
+        axes[row[0]].set_ylabel("epoch")
+    ax, table = axes["…"], pd.DataFrame(list(errors))
+    for style, (kind, part) in zip(("--", "-"), table.groupby("statistics", sort=False), strict=False):
+        for k, name in enumerate(("test", "train")):
+            ax.plot(centers, part[name], color=f"C{k}", ls=style, label=f"{name}, {kind}")
+    if marked:
+        ax.axvline(mark, color="0.5", ls="--", lw=1.2)
+    ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
+    return figure
+
+
+def shared_limits(*several: Mapping[str, ArrayLike]) -> dict[str, tuple[float, float]]:
+    """Limits for figures that shall have the same colors for a layer: from its lowest value to 1."""
+    return {layer: (min(float(np.asarray(maps[layer]).min()) for maps in several), 1.0) for layer in several[0]}
+
+
+def layer_table(maps: Mapping[str, ArrayLike], epochs: Sequence[int]) -> pd.DataFrame:
+    """The same maps as a table: a row for each pair of epochs, a column for each layer."""
+    pairs = pd.MultiIndex.from_product([epochs, epochs], names=["epoch", "other"])
+    flat = {layer: np.asarray(values, float).ravel() for layer, values in maps.items()}
+    return pd.DataFrame(flat, index=pairs).reset_index()
