@@ -62,7 +62,9 @@ def layer_maps(
 
 def shared_limits(*several: Mapping[str, ArrayLike]) -> dict[str, tuple[float, float]]:
     """Limits for figures that shall have the same colors for a layer: from its lowest value to 1."""
-    return {layer: (min(float(np.asarray(maps[layer]).min()) for maps in several), 1.0) for layer in several[0]}
+    return {
+        layer: (min(float(np.asarray(maps[layer]).min()) for maps in several), 1.0) for layer in several[0]
+    }
 
 
 def layer_table(maps: Mapping[str, ArrayLike], epochs: Sequence[int]) -> pd.DataFrame:
