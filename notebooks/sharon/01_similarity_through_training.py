@@ -360,11 +360,12 @@ for (id, text), k, net in zip(says.items(), NOISE, ones):
 # %% tags=["hide-input"]
 drawn = v["change"].reset_index()
 drawn["noise"] = drawn["noise"].map("{:.0%}".format)
-draw = dict(x="layer", y="change", hue="noise", col="kind", aspect=1.1)
-fig = plots.curves(drawn, **draw, wrap=3, sharey=True, height=2.6)
-for ax in fig.axes:
-    ax.tick_params(axis="x", rotation=60)
-text = f"Mean of 1 − CKA over all pairs of epochs, {s.runs} runs. {swap}."
+drawn["layer"] = drawn["layer"].map(LAYERS.index) + 1
+draw = dict(x="layer", y="change", hue="noise", col="kind", aspect=1)
+order = dict(kind=list(nets[0]["maps"]))
+fig = plots.curves(drawn, **draw, order=order, sharey=True, height=2.6)
+text = "Mean of 1 − CKA over all pairs of epochs, by layer (1: first, 6: last "
+text += f"layer); mean and standard error of {s.runs} runs. {swap}."
 study.show(fig, "sharon.debiased", text, table=drawn)
 told = deeper("statistics of training").items()
 by["measured"] = {f"{k}, statistics of training": e.mean for k, e in told}

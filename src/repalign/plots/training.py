@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from repalign.plots.maps import _edges
@@ -35,15 +36,17 @@ def layer_maps(
     centers[0] = max(centers[0], edges[0] ** 0.5 * edges[1] ** 0.5)
     places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
     places[-1] += [".."] * (columns - len(places[-1]))
-    figure = plt.figure(figsize=(size * columns * 1.2, size * (len(places) + 0.9)))
-    heights = [1.0] * len(places) + [0.75]
+    figure = plt.figure(figsize=(size * columns * 1.3, size * (1.12 * len(places) + 0.8)))
+    heights = [1.0] * len(places) + [0.7]
     axes = figure.subplot_mosaic([*places, ["…"] * columns], height_ratios=heights, empty_sentinel="..")
     for layer, values in maps.items():
         low, high = (limits or {}).get(layer, (None, None))
         ax = axes[layer]
         drawn = ax.pcolormesh(edges, edges, np.asarray(values, float), vmin=low, vmax=high, rasterized=True)
-        figure.colorbar(drawn, ax=ax, shrink=0.85)
-        ax.set(xscale="log", yscale="log", aspect="equal", title=layer)
+        ax.set(xscale="log", yscale="log", box_aspect=1, title=layer)
+        bar = figure.colorbar(drawn, cax=ax.inset_axes((1.04, 0, 0.05, 1)), ticks=MaxNLocator(4))
+        bar.ax.ticklabel_format(useOffset=False)
+        bar.ax.tick_params(labelsize="small")
         if marked:
             for line in (ax.axvline, ax.axhline):
                 line(mark, color="white", lw=1.2, ls="--")
@@ -56,7 +59,7 @@ def layer_maps(
     if marked:
         ax.axvline(mark, color="0.5", ls="--", lw=1.2)
     ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
-    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", frameon=False)
+    ax.legend(ncols=2, fontsize="small", title="error, statistics of batch norm")
     return figure
 
 
