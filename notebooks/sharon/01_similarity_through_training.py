@@ -190,7 +190,7 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 small = dict(images="mnist", pixels=14, width=8, lr=0.001, batch=128, shift=2)
 s = study.settings(
     profile, change,
-    smoke=dict(small, pixels=8, width=4, n=60, n_test=60, epochs=12, looks=13,
+    smoke=dict(small, pixels=8, width=4, n=60, n_test=60, epochs=12, looks=9,
                probes=40, part=40, runs=2),
     laptop=dict(small, pixels=8, n=300, n_test=500, epochs=120, looks=24,
                 probes=250, part=250, runs=2),

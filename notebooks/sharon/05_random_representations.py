@@ -206,7 +206,7 @@ p["perfect"] = 1.0 if s.profile == "smoke" else 0.005  # smoke: any error is
 fixed = dict(width=s.width, pixels=s.pixels, shift=s.shift, p=p, how=how)
 cells = [dict(d, noise=k) for k in (0.0, 0.2) for d in draws]
 runs = study.sweep(one_run, cells, **fixed, device=str(where))
-runs["label noise"] = runs["noise"].map("{:.0%}".format)
+runs["labels"] = runs["noise"].map("label noise {:.0%}".format)
 
 # %% [markdown]
 # ## Figure 19
@@ -220,9 +220,9 @@ swap = f"{len(used[0])} {s.images} images of {s.pixels} pixels, width "
 swap = "" if s.width == 64 else f"{swap}{s.width}, {s.epochs} epochs"
 kinds = {"own": "own initialization", "best": "best epoch"}
 runs["with"] = runs["random"].map(kinds).fillna("ten others")
-by = ["label noise", "noise", "seed", "epoch", "late", "fits", "with"]
+by = ["labels", "noise", "seed", "epoch", "late", "fits", "with"]
 means = runs.groupby(by, as_index=False)["cka"].mean()
-draw = dict(x="epoch", y="cka", hue="with", col="label noise", sharey=True)
+draw = dict(x="epoch", y="cka", hue="with", col="labels", sharey=True)
 fig = plots.curves(means, **draw, labels={"cka": "CKA", "with": "with"})
 plt.setp(fig.axes, xscale="symlog")
 text = "Figure 19: CKA of the first layer at each epoch with its own "
@@ -233,13 +233,13 @@ text += f"lie closer to both than to the best. {swap}."
 study.show(fig, "sharon.fig19", text, table=runs.drop(columns=["with"]))
 
 # %% tags=["hide-input"]
-wide = means.pivot_table(index=["label noise", "seed"], columns="with",
+wide = means.pivot_table(index=["labels", "seed"], columns="with",
                          values="cka")  # fmt: skip
 gap = wide["own initialization"] - wide["ten others"]
 levels = gap.index.levels[0]
-near = {f"noise {k}": study.within(gap[k], 0, 0.05) for k in levels}
+near = {k: study.within(gap[k], 0, 0.05) for k in levels}
 late = means[means["late"]].pivot_table(
-    index=["label noise", "seed", "fits"], columns="with", values="cka"
+    index=["labels", "seed", "fits"], columns="with", values="cka"
 )
 less = (late["ten others"] - late["best epoch"]).reset_index("fits", name="v")
 less = less["v"].where(less["fits"])
@@ -249,7 +249,7 @@ about = dict(stand_in=swap, data=used)
 about["measured"] = {"standard deviation among the ten": spread}
 study.claim("sharon.fig19", effects=near, **about)
 about["measured"] = {"CKA of late epochs": late.mean().to_dict()}
-effects = above({f"noise {k}": less[k] for k in levels})
+effects = above({k: less[k] for k in levels})
 study.claim("sharon.fig19.late", effects=effects, **about)
 
 # %% [markdown]
