@@ -38,3 +38,13 @@ def test_a_table_has_all_pairs():
 
 def test_shared_limits_hold_all_values():
     assert shared_limits({"one": [[1, 0.5]]}, {"one": [[0.25, 1]]}) == {"one": (0.25, 1.0)}
+
+
+def test_of_very_many_epochs_some_are_drawn():
+    epochs = list(range(1001))
+    table = layer_table({"one": np.arange(1001.0)[:, None] + np.zeros(1001)}, epochs)
+    shown = table["epoch"].unique()
+    assert len(shown) <= 200
+    assert (shown[0], shown[1], shown[-1]) == (0, 1, 1000)
+    assert (np.diff(np.log(shown[1:])) < 0.7).all()
+    assert (table["one"] == table["epoch"]).all()

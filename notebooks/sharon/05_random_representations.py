@@ -119,14 +119,15 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(images="mnist", pixels=10, width=16, lr=0.001, batch=128, shift=1)
+small = dict(images="mnist", pixels=8, width=8, lr=0.001, batch=64, shift=0)
 s = study.settings(
     profile, change,
-    smoke=dict(small, pixels=8, width=4, n=60, n_test=60, epochs=8, looks=7,
-               probes=40, part=40, runs=2),
-    laptop=dict(small, pixels=8, n=250, n_test=500, epochs=100, looks=20,
-                probes=250, part=250, runs=3),
-    desktop=dict(small, n=500, n_test=1000, epochs=400, looks=30,
+    smoke=dict(small, width=4, n=60, n_test=60, epochs=8, looks=7, probes=40,
+               part=40, runs=2),
+    laptop=dict(small, n=250, n_test=300, epochs=80, looks=20, probes=200,
+                part=200, runs=4),
+    desktop=dict(images="mnist", pixels=10, width=16, lr=0.0005, batch=128,
+                 shift=1, n=500, n_test=1000, epochs=400, looks=40,
                  probes=500, part=500, runs=5),
     paper=dict(images="cifar10", pixels=32, width=64, lr=0.0001, batch=128,
                shift=4, n=50_000, n_test=10_000, epochs=4000, looks=4001,

@@ -131,7 +131,8 @@ def watched(
     the network has batch norm, plain with the statistics of training. ``names`` are what to call the layers.
     """
     kinds = KINDS if _has_batch_norm(net) else (NEW,)
-    look = Evolution(test[0][:probes], train, test, keep=kinds, batch_size=part)
+    look = Evolution(test[0][:probes], train, test, batch_size=part)
+    look.kernels |= {OLD: Kernels(part, debiased=(False,))} if OLD in kinds else {}
     at = log_epochs(epochs, looks) if looks <= epochs else range(epochs + 1)
     begun = time.perf_counter()
     history = fit(net, *train, epochs=epochs, at=at, measure=look, **how)
@@ -145,8 +146,11 @@ def watched(
     cost["kept kernels, MB"] = look.kernels[NEW].bytes / 2e6  # the plain ones
     weights = sum(v.numel() * v.element_size() for v in net.state_dict().values())
     cost["checkpoints would be, MB"] = weights * len(look.epochs) / 1e6
-    if names is not None:
-        maps = {kind: dict(zip(names, of.values(), strict=True)) for kind, of in maps.items()}
+    called = names or look.kernels[NEW].layers
+    maps = {
+        kind: {name: cka.float() for name, cka in zip(called, of.values(), strict=True)}
+        for kind, of in maps.items()
+    }
     return Watched(look.errors, maps, cost)
 
 

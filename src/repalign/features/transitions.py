@@ -109,14 +109,14 @@ def novelty(cka: Any, epochs: Any, *, window: float = 3.0) -> np.ndarray:
     epochs do not reach as far, or where a side has fewer than two of them.
     """
     values, at = np.asarray(cka, float), np.asarray(epochs, float)
-    found, pairs = np.full(len(at), np.nan), np.triu(np.ones(values.shape, bool), 1)
+    found = np.full(len(at), np.nan)
     for i, s in enumerate(at):
         low, high = s / window * (1 - 1e-9), s * window * (1 + 1e-9)
-        before, after = (at >= low) & (at < s), (at >= s) & (at <= high)
+        sides = [np.flatnonzero(side) for side in ((at >= low) & (at < s), (at >= s) & (at <= high))]
         whole = at[at > 0].min() <= s / window * (1 + 1e-9) and s * window * (1 - 1e-9) <= at[-1]
-        if whole and min(before.sum(), after.sum()) > 1:
-            same = np.outer(before, before) | np.outer(after, after)
-            found[i] = values[pairs & same].mean() - values[pairs & np.outer(before, after)].mean()
+        if whole and min(map(len, sides)) > 1:
+            same = [values[np.ix_(side, side)][np.triu_indices(len(side), 1)] for side in sides]
+            found[i] = np.concatenate(same).mean() - values[np.ix_(*sides)].mean()
     return found
 
 

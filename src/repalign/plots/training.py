@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 
 from repalign.plots.maps import _edges
 
+# Epochs that a map can show; more only make files large.
+POINTS = 200
+
 
 def layer_maps(
     maps: Mapping[str, ArrayLike],
@@ -31,8 +34,9 @@ def layer_maps(
     the ``statistics`` of batch norm with which they were measured. ``limits`` are the ends of a layer's
     colors (default: its range), ``mark`` is an epoch to point out: the first of perfect fitting; NaN is none.
     """
-    edges, layers = _edges(epochs), list(maps)
-    centers, marked = np.asarray(epochs, float), mark is not None and np.isfinite(mark)
+    shown = _shown(epochs)
+    edges, layers = _edges([epochs[k] for k in shown]), list(maps)
+    centers, marked = np.asarray(epochs, float)[shown], mark is not None and np.isfinite(mark)
     centers[0] = max(centers[0], edges[0] ** 0.5 * edges[1] ** 0.5)
     places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
     places[-1] += [".."] * (columns - len(places[-1]))
@@ -42,7 +46,8 @@ def layer_maps(
     for layer, values in maps.items():
         low, high = (limits or {}).get(layer, (None, None))
         ax = axes[layer]
-        drawn = ax.pcolormesh(edges, edges, np.asarray(values, float), vmin=low, vmax=high, rasterized=True)
+        square = np.asarray(values, float)[np.ix_(shown, shown)]
+        drawn = ax.pcolormesh(edges, edges, square, vmin=low, vmax=high, rasterized=True)
         ax.set(xscale="log", yscale="log", box_aspect=1, title=layer)
         bar = figure.colorbar(drawn, cax=ax.inset_axes((1.04, 0, 0.05, 1)), ticks=MaxNLocator(4))
         bar.ax.ticklabel_format(useOffset=False)
@@ -55,7 +60,7 @@ def layer_maps(
     ax, table = axes["…"], pd.DataFrame(list(errors))
     for style, (kind, part) in zip(("--", "-"), table.groupby("statistics", sort=False), strict=False):
         for k, name in enumerate(("test", "train")):
-            ax.plot(centers, part[name], color=f"C{k}", ls=style, label=f"{name}, {kind}")
+            ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=f"{name}, {kind}")
     if marked:
         ax.axvline(mark, color="0.5", ls="--", lw=1.2)
     ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
@@ -72,6 +77,15 @@ def shared_limits(*several: Mapping[str, ArrayLike]) -> dict[str, tuple[float, f
 
 def layer_table(maps: Mapping[str, ArrayLike], epochs: Sequence[int]) -> pd.DataFrame:
     """The same maps as a table: a row for each pair of epochs, a column for each layer."""
-    pairs = pd.MultiIndex.from_product([epochs, epochs], names=["epoch", "other"])
-    flat = {layer: np.asarray(values, float).ravel() for layer, values in maps.items()}
+    shown = _shown(epochs)
+    pairs = pd.MultiIndex.from_product([[epochs[k] for k in shown]] * 2, names=["epoch", "other"])
+    flat = {layer: np.asarray(values, float)[np.ix_(shown, shown)].ravel() for layer, values in maps.items()}
     return pd.DataFrame(flat, index=pairs).reset_index()
+
+
+def _shown(epochs: Sequence[int]) -> np.ndarray:
+    """Positions of the epochs to draw: all, or some that are evenly spread on a logarithmic axis."""
+    if len(epochs) <= POINTS:
+        return np.arange(len(epochs))
+    wanted = np.geomspace(max(epochs[0], epochs[1] / 2), epochs[-1], POINTS)
+    return np.unique(np.searchsorted(epochs, wanted).clip(0, len(epochs) - 1) * (wanted > epochs[1] / 2))
