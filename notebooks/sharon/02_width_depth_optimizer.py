@@ -160,7 +160,7 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 # %% tags=["hide-input"]
 same = dict(momentum=0.9, decay=0.0005, batch=128)
 small = dict(same, images="mnist", pixels=10, widths=(4, 8, 16), width=8,
-             deeper=4, adam=0.001, sgd=0.1, sgd_momentum=0.01,
+             deeper=4, adam=0.002, sgd=0.1, sgd_momentum=0.01,
              shift=1)  # fmt: skip
 tiny = dict(small, pixels=8, widths=(2, 4, 8), width=4)
 s = study.settings(
@@ -169,7 +169,7 @@ s = study.settings(
                runs=1),
     laptop=dict(tiny, n=200, n_test=300, epochs=60, looks=15, probes=150,
                 part=150, runs=2),
-    desktop=dict(small, n=500, n_test=500, epochs=250, looks=30, probes=500,
+    desktop=dict(small, n=200, n_test=500, epochs=600, looks=30, probes=500,
                  part=500, runs=5),
     paper=dict(same, images="cifar10", pixels=32, widths=(32, 42, 52, 64),
                width=64, deeper="resnet50", adam=0.0001, sgd=0.01,
@@ -288,10 +288,9 @@ first = u.xs(FIRST, level="layer")
 shown = first.groupby("network", sort=False).mean(numeric_only=True)
 shown = shown.loc[list(KINDS)].assign(CKA=1 - shown["change"])
 shown = shown[["start", "best", "highest", "last", "CKA", "returned"]]
-text = "Each kind of network, mean over runs. Perfect fitting starts; test "
-text += "errors: best before it, highest since then, last; the first layer: "
-text += "mean CKA over all pairs of epochs, and return."
-study.table(shown, text)
+text = "Mean over runs (start of perfect fitting, return: those that fit). "
+text += "Test errors: best, highest since then, last. First layer: mean CKA "
+study.table(shown, text + "over all pairs of epochs, and return.")
 
 # %% [markdown]
 # ## Figures 8 to 10: width
@@ -357,6 +356,7 @@ says = "the first layer keeps a high CKA, and blocks are clearer than by Adam"
 three = {13: "momentum", 14: "momentum, noise", 15: "SGD, noise"}
 for k, name in three.items():
     title = f"Figure {k}, {name.replace('noise', 'label noise 20%')}"
+    title = title.replace("momentum", "SGD with momentum")
     draw(f"fig{k}", title, name, says)
 high = {k: 1 - first["change"][k] for k in three.values()}
 rest = about(s.width, test_error={k: first["last"][k].mean() for k in high})

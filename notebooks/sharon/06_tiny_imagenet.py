@@ -126,7 +126,7 @@ s = study.settings(
     laptop=dict(small, classes=20, pixels=10, width=4, lr=0.002, n=200,
                 n_test=300, epochs=120, looks=18, probes=200, part=200,
                 runs=2),
-    desktop=dict(small, n=600, n_test=600, epochs=250, looks=30, probes=500,
+    desktop=dict(small, n=600, n_test=600, epochs=300, looks=30, probes=500,
                  part=500, runs=5),
     paper=dict(images="tiny_imagenet", classes=200, pixels=32, width=64,
                lr=0.0001, batch=128, shift=4, n=100_000, n_test=10_000,
