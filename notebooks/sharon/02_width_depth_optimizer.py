@@ -162,12 +162,12 @@ same = dict(momentum=0.9, decay=0.0005, batch=128)
 small = dict(same, images="mnist", pixels=10, widths=(4, 8, 16), width=8,
              deeper=4, adam=0.002, sgd=0.1, sgd_momentum=0.01,
              shift=1)  # fmt: skip
-tiny = dict(small, pixels=8, widths=(2, 4, 8), width=4)
+tiny = dict(small, pixels=8, widths=(2, 4, 8), width=4, batch=64, shift=0)
 s = study.settings(
     profile, change,
     smoke=dict(tiny, n=40, n_test=40, epochs=9, looks=6, probes=30, part=30,
                runs=1),
-    laptop=dict(tiny, n=200, n_test=300, epochs=60, looks=15, probes=150,
+    laptop=dict(tiny, n=128, n_test=300, epochs=60, looks=15, probes=150,
                 part=150, runs=2),
     desktop=dict(small, n=200, n_test=500, epochs=600, looks=30, probes=500,
                  part=500, runs=5),
