@@ -23,7 +23,7 @@
 #
 # Training has a moment from which a network fits all its labels. Do the layers
 # of a transformer notice? By the paper they do, in all encoder blocks and at
-# that very moment: what they had become before, they hardly are afterwards.
+# that very moment.
 
 # %% tags=["hide-cell"]
 from functools import partial
@@ -280,12 +280,13 @@ for id, k, net in zip(("fig3", "fig17"), NOISE, ones):
 # ## Deep blocks
 
 # %% tags=["hide-input"]
-drawn = u.reset_index().dropna(subset="at_fit")
-drawn["label noise"] = drawn["noise"].map("{:.0%}".format)
-drawn = drawn if len(drawn) else u.reset_index().assign(at_fit=0.0)
-labels = {"at_fit": "novelty over its median"}
-draw = dict(x="block", y="at_fit", col="noise", sharey=True, labels=labels)
-fig = plots.curves(drawn, **draw, markers=False, height=2.6)
+every = u.reset_index()
+every["labels"] = every["noise"].map("label noise {:.0%}".format)
+drawn = every.dropna(subset="at_fit")
+drawn = drawn if len(drawn) else every.assign(at_fit=0.0)
+labels = {"at_fit": "novelty over its median", "block": "encoder block"}
+draw = dict(x="block", y="at_fit", col="labels", sharey=True, labels=labels)
+fig = plots.curves(drawn, **draw, height=2.6)
 for ax in fig.axes:
     ax.axhline(1, color="0.5", lw=1, ls="--")
 text = "Novelty at the start of perfect fitting, over its median, by encoder "
@@ -301,8 +302,6 @@ study.claim("sharon.fig3.deep", effects=effects, **rest)
 # ## What differs from the paper, and why
 #
 # - Network, images and length of training: see the settings.
-# - Attention and the small networks come with layer norm, not batch norm, so
-#   that there is one kind of errors and maps.
 # - The paper reads maps by eye; the criteria put numbers to what it reads. The
 #   novelty at the start of perfect fitting is one number among many: the table
 #   has the highest beside it.
