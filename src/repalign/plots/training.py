@@ -1,0 +1,91 @@
+"""Training seen whole: a map of epochs against epochs for each layer, with the errors beneath."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from repalign.plots.maps import _edges
+
+# Epochs that a map can show; more only make files large.
+POINTS = 200
+
+
+def layer_maps(
+    maps: Mapping[str, ArrayLike],
+    epochs: Sequence[int],
+    errors: Sequence[Mapping[str, Any]],
+    *,
+    mark: float | None = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+    columns: int = 3,
+    size: float = 2.5,
+) -> Figure:
+    """A similarity of every pair of epochs for each layer, in colors of its own, and curves beneath.
+
+    All axes of epochs are logarithmic, with epoch 0 before 1. ``errors`` has rows with epoch, train, test and
+    the ``statistics`` of batch norm with which they were measured. ``limits`` are the ends of a layer's
+    colors (default: its range), ``mark`` is an epoch to point out: the first of perfect fitting; NaN is none.
+    """
+    shown = _shown(epochs)
+    edges, layers = _edges([epochs[k] for k in shown]), list(maps)
+    centers, marked = np.asarray(epochs, float)[shown], mark is not None and np.isfinite(mark)
+    centers[0] = max(centers[0], edges[0] ** 0.5 * edges[1] ** 0.5)
+    places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
+    places[-1] += [".."] * (columns - len(places[-1]))
+    figure = plt.figure(figsize=(size * columns * 1.3, size * (1.12 * len(places) + 0.8)))
+    heights = [1.0] * len(places) + [0.7]
+    axes = figure.subplot_mosaic([*places, ["…"] * columns], height_ratios=heights, empty_sentinel="..")
+    for layer, values in maps.items():
+        low, high = (limits or {}).get(layer, (None, None))
+        ax = axes[layer]
+        square = np.asarray(values, float)[np.ix_(shown, shown)]
+        drawn = ax.pcolormesh(edges, edges, square, vmin=low, vmax=high, rasterized=True)
+        ax.set(xscale="log", yscale="log", box_aspect=1, title=layer)
+        bar = figure.colorbar(drawn, cax=ax.inset_axes((1.04, 0, 0.05, 1)), ticks=MaxNLocator(4))
+        bar.ax.ticklabel_format(useOffset=False)
+        bar.ax.tick_params(labelsize="small")
+        if marked:
+            for line in (ax.axvline, ax.axhline):
+                line(mark, color="white", lw=1.2, ls="--")
+    for row in places:
+        axes[row[0]].set_ylabel("epoch")
+    ax, table = axes["…"], pd.DataFrame(list(errors))
+    for style, (kind, part) in zip(("--", "-"), table.groupby("statistics", sort=False), strict=False):
+        for k, name in enumerate(("test", "train")):
+            ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=f"{name}, {kind}")
+    if marked:
+        ax.axvline(mark, color="0.5", ls="--", lw=1.2)
+    ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
+    ax.legend(ncols=2, fontsize="small", title="error, statistics of batch norm")
+    return figure
+
+
+def shared_limits(*several: Mapping[str, ArrayLike]) -> dict[str, tuple[float, float]]:
+    """Limits for figures that shall have the same colors for a layer: from its lowest value to 1."""
+    return {
+        layer: (min(float(np.asarray(maps[layer]).min()) for maps in several), 1.0) for layer in several[0]
+    }
+
+
+def layer_table(maps: Mapping[str, ArrayLike], epochs: Sequence[int]) -> pd.DataFrame:
+    """The same maps as a table: a row for each pair of epochs, a column for each layer."""
+    shown = _shown(epochs)
+    pairs = pd.MultiIndex.from_product([[epochs[k] for k in shown]] * 2, names=["epoch", "other"])
+    flat = {layer: np.asarray(values, float)[np.ix_(shown, shown)].ravel() for layer, values in maps.items()}
+    return pd.DataFrame(flat, index=pairs).reset_index()
+
+
+def _shown(epochs: Sequence[int]) -> np.ndarray:
+    """Positions of the epochs to draw: all, or some that are evenly spread on a logarithmic axis."""
+    if len(epochs) <= POINTS:
+        return np.arange(len(epochs))
+    wanted = np.geomspace(max(epochs[0], epochs[1] / 2), epochs[-1], POINTS)
+    return np.unique(np.searchsorted(epochs, wanted).clip(0, len(epochs) - 1) * (wanted > epochs[1] / 2))

@@ -1,0 +1,21 @@
+"""Images that move while a network trains: for digits, whose mirror images are other signs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad as padded
+
+
+def shifted(x: Tensor, generator: torch.Generator, *, pad: int = 2, fill: float = 0.0) -> Tensor:
+    """Shift every image by up to ``pad`` pixels, each its own way; ``fill`` moves in.
+
+    >>> moved = shifted(torch.ones(2, 1, 5, 5), torch.Generator().manual_seed(0), pad=1)
+    >>> moved.shape, [int(image.sum()) for image in moved]
+    (torch.Size([2, 1, 5, 5]), [16, 16])
+    """
+    height, width = x.shape[-2:]
+    # Drawn on the CPU, so that every device sees the same augmentation.
+    moves = torch.randint(2 * pad + 1, (len(x), 2), generator=generator).tolist()
+    wide = zip(padded(x, 4 * [pad], value=fill), moves, strict=True)
+    return torch.stack([image[:, i : i + height, j : j + width] for image, (i, j) in wide])

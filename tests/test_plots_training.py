@@ -1,0 +1,50 @@
+"""Maps of layers with their errors."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from repalign.plots.training import layer_maps, layer_table, shared_limits
+
+EPOCHS = [0, 1, 3, 10, 100]
+ERRORS = [
+    {"epoch": e, "statistics": kind, "train": 0.1, "test": 0.2}
+    for e in EPOCHS
+    for kind in ("training", "new")
+]
+MAPS = {"one": np.eye(5), "two": np.eye(5) / 2, "three": np.ones((5, 5)), "four": np.ones((5, 5))}
+
+
+@pytest.mark.parametrize("mark", [10, None, np.nan])
+def test_every_layer_has_its_colors_and_the_mark(mark):
+    figure = layer_maps(MAPS, EPOCHS, ERRORS, mark=mark, limits={"two": (0.25, 0.75)})
+    figure.canvas.draw()
+    panels = {ax.get_title(loc="left") or ax.get_title(): ax for ax in figure.axes}
+    assert panels["one"].collections[0].get_clim() == (0, 1)
+    assert panels["two"].collections[0].get_clim() == (0.25, 0.75)
+    assert len(panels["one"].get_lines()) == (2 if mark == 10 else 0)
+    (errors,) = (ax for ax in figure.axes if ax.get_ylabel() == "error")
+    names = [text.get_text() for text in errors.get_legend().get_texts()]
+    assert names == ["test, training", "train, training", "test, new", "train, new"]
+    plt.close(figure)
+
+
+def test_a_table_has_all_pairs():
+    table = layer_table(MAPS, EPOCHS)
+    assert list(table) == ["epoch", "other", *MAPS]
+    assert len(table) == 25
+    assert table.query("epoch == 3 and other == 3")["two"].item() == 0.5
+
+
+def test_shared_limits_hold_all_values():
+    assert shared_limits({"one": [[1, 0.5]]}, {"one": [[0.25, 1]]}) == {"one": (0.25, 1.0)}
+
+
+def test_of_very_many_epochs_some_are_drawn():
+    epochs = list(range(1001))
+    table = layer_table({"one": np.arange(1001.0)[:, None] + np.zeros(1001)}, epochs)
+    shown = table["epoch"].unique()
+    assert len(shown) <= 200
+    assert (shown[0], shown[1], shown[-1]) == (0, 1, 1000)
+    assert (np.diff(np.log(shown[1:])) < 0.7).all()
+    assert (table["one"] == table["epoch"]).all()
