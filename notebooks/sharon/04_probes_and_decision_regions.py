@@ -72,8 +72,8 @@ study.begin("sharon/04_probes_and_decision_regions")
 
 # %%
 corners = torch.tensor([[-1.0, -1], [1, -1], [-1, 1]])
-square = planes(corners, torch.tensor([[0, 1, 2]]), resolution=40, margin=0.0)
-square = square.flatten(0, 2)
+first = torch.tensor([[0, 1, 2]])
+square = planes(corners, first, resolution=40, margin=0.0).flatten(0, 2)
 seen = torch.tensor([[[1.0, 0], [0, 1]], [[6, -8], [8, 6]], [[1, 0], [-1, 0]]])
 toy = square @ seen
 told = fit_probes(toy, (square[:, 0] > 0).long()).predict(toy)
@@ -166,16 +166,17 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
-small = dict(images="mnist", pixels=10, width=8, lr=0.001, batch=128, shift=1,
-             patch=5, depth=3, hidden=48, together=13, probe_epochs=10,
+small = dict(images="mnist", pixels=8, width=8, lr=0.001, batch=64, shift=0,
+             patch=4, depth=3, hidden=48, together=13, probe_epochs=10,
              probe_batch=16)  # fmt: skip
 s = study.settings(
     profile, change,
-    smoke=dict(small, pixels=8, patch=4, width=4, hidden=12, n=60, n_test=60,
-               epochs=4, looks=4, triplets=4, resolution=5, cka=40, runs=2),
-    laptop=dict(small, pixels=8, patch=4, n=200, n_test=400, epochs=80,
-                looks=12, triplets=12, resolution=8, cka=200, runs=2),
-    desktop=dict(small, n=500, n_test=1000, epochs=300, looks=26,
+    smoke=dict(small, width=4, hidden=12, n=60, n_test=60, epochs=4, looks=4,
+               triplets=4, resolution=5, cka=40, runs=2),
+    laptop=dict(small, n=200, n_test=300, epochs=80, looks=12, triplets=12,
+                resolution=8, cka=200, runs=2),
+    desktop=dict(small, pixels=10, width=16, lr=0.0005, batch=128, shift=1,
+                 patch=5, n=500, n_test=1000, epochs=400, looks=26,
                  triplets=50, resolution=10, cka=500, runs=5),
     paper=dict(images="cifar10", pixels=32, width=64, lr=0.0001, batch=128,
                shift=4, patch=16, depth=12, hidden=768, probe_epochs=10,
@@ -217,7 +218,7 @@ used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
 x = adaptive_avg_pool2d(used[0].x[:10], s.pixels)
-row = planes(x, torch.tensor([[0, 1, 2]]), resolution=10)[0, 1]
+row = planes(x, first, resolution=10)[0, 1]
 text = "Ten images, as used, and points of the plane through the first three."
 study.show(plots.strips({"images": x, "plane": row}), "sharon.planes", text)
 
@@ -388,8 +389,7 @@ study.table(cost, "Cost of a network, and of one of the paper's.")
 #   paper keeps all networks in files (170 GB); we keep classes.
 # - Probes start from the same weights and see the same batches; networks have
 #   recomputed statistics of batch norm.
-# - Ten epochs of Adam also depend on the scale of features. Cards also give
-#   the numbers of converged probes.
+# - Ten epochs depend on the scale of features; cards also have converged probes.
 #
 # ## Try it
 #
