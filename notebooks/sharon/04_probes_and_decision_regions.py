@@ -387,9 +387,9 @@ study.table(cost, "Cost of a network, and of one of the paper's.")
 #
 # - Images, width, length of training, number of planes: see the settings. The
 #   paper keeps all networks in files (170 GB); we keep classes.
-# - Probes start from the same weights and see the same batches; networks have
-#   recomputed statistics of batch norm.
-# - Ten epochs depend on the scale of features; cards also have converged probes.
+# - Probes have the same start and batches; batch norm is recomputed.
+# - Ten epochs depend on the scale of features; cards also say what converged
+#   probes give.
 #
 # ## Try it
 #
