@@ -1,0 +1,400 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Probes and decision regions through training
+#
+# *Section 4 of {cite:t}`sharon2024`: equations 3 to 5, figures 4–6 and 18.*
+#
+# ```{note}
+# The architectures are the paper's, a pre-activation ResNet18 and a vision
+# transformer. All profiles but `paper` have narrower layers, and small images
+# of MNIST digits in place of CIFAR-10: fewer of them, for fewer epochs, at a
+# higher rate, and fewer planes. The transformer has fewer blocks.
+# ```
+#
+# To compare a layer at two epochs, train a linear classifier on each. How
+# often do they decide alike? And which share the network's double descent?
+
+# %% tags=["hide-cell"]
+from functools import partial
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+from torch.nn.functional import adaptive_avg_pool2d
+
+from repalign import data, models, plots, study
+from repalign.features.probing import probed, told_by_probes
+from repalign.machine import devices
+from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.probes import decision_region_similarity, fit_probes, planes
+from repalign.study.known import above_where_known as above
+from repalign.train import crop_and_flip, log_epochs
+from repalign.train.moving import shifted
+
+study.begin("sharon/04_probes_and_decision_regions")
+
+# %% [markdown]
+# ## The idea
+#
+# Let $\phi_t(x)$ be the output of a layer at epoch $t$ for the image $x$. A
+# *probe* is a linear classifier on it, with weights $W$ and biases $b$ of its
+# own (equations 3 and 4): $c_t(x) = \operatorname{argmax}_j\,(W \phi_t(x) +
+# b)_j$ is the class it gives to $x$. Three training images span a plane in the
+# space of images. Let $P$ be the points of a grid on many such planes, $|P|$
+# their number. The similarity of decision regions of two epochs is the share
+# of points to which both probes give the same class,
+#
+# $$
+# \operatorname{DRS}(s, t) = \frac1{|P|} \sum_{x \in P}
+# \mathbb 1\,[c_s(x) = c_t(x)] . \qquad (5)
+# $$
+#
+# It depends on what can be read from a layer, not on which unit holds it.
+#
+# ## A toy whose answer is known
+#
+# Inputs fill the square $[-1, 1]^2$; their class is the sign of $x_1$. One
+# epoch of a layer sees $(x_1, x_2)$, another the same rotated and scaled. Both
+# probes tell the classes apart, so they agree. A third sees $x_1 - x_2$ alone.
+# Its probe must cut along the diagonal, and agrees with the others on three
+# quarters of the square, up to points on the diagonal.
+
+# %%
+corners = torch.tensor([[-1.0, -1], [1, -1], [-1, 1]])
+first = torch.tensor([[0, 1, 2]])
+square = planes(corners, first, resolution=40, margin=0.0).flatten(0, 2)
+seen = torch.tensor([[[1.0, 0], [0, 1]], [[6, -8], [8, 6]], [[1, 0], [-1, 0]]])
+toy = square @ seen
+told = fit_probes(toy, (square[:, 0] > 0).long()).predict(toy)
+toy = dict(known=[1, 1, 0.75], measured=decision_region_similarity(told)[0])
+toy = pd.DataFrame(toy, index=["itself", "rotated", "difference alone"])
+study.table(toy, "Decision regions of the first epoch beside those of each.")
+
+# %% [markdown]
+# ## The claims of this page
+#
+# Batch norm gathers its statistics while weights change. *Recomputed* ones are
+# those of all training images for the weights as they are.
+
+# %% tags=["hide-input"]
+study.claims(
+    dict(id="sharon.eq5", exact=True, paper="Similarity of decision regions "
+        "(eq. 5).",
+        criterion="random predictions: similarities of decision regions of "
+        "all pairs of epochs from one product equal those counted pair by "
+        "pair, exactly"),
+    dict(id="sharon.fig4.first", paper="Towards and in perfect fitting, the "
+        "first layer becomes more similar to its initialization (fig. 4a).",
+        criterion="no label noise, first layer, similarity of decision "
+        "regions with those at initialization: mean over logged epochs from "
+        "the start of perfect fitting to twice as long, minus that of the "
+        "best epoch, above 0; perfect fitting starts at the first logged "
+        "epoch with an error of at most 0.5% on the training labels, best is "
+        "the logged epoch before it with the lowest test error, late are the "
+        "logged epochs of the last quarter of training; errors with "
+        "recomputed batch-norm statistics"),
+    dict(id="sharon.fig5.first", paper="So it does with 20% label noise (fig. "
+        "5a).",
+        criterion="20% label noise, first layer, similarity of decision "
+        "regions with those at initialization: mean over logged epochs from "
+        "the start of perfect fitting to twice as long, minus that of the "
+        "best epoch, above 0; perfect fitting starts at the first logged "
+        "epoch with an error of at most 0.5% on the training labels, best is "
+        "the logged epoch before it with the lowest test error, late are the "
+        "logged epochs of the last quarter of training; errors with "
+        "recomputed batch-norm statistics"),
+    dict(id="sharon.fig4.temporary", paper="This is temporary: in the end the "
+        "first layer differs from its initialization (figs. 4a, 5a).",
+        criterion="no label noise and 20%, first layer, similarity of "
+        "decision regions with those at initialization: last epoch, minus "
+        "mean over logged epochs from the start of perfect fitting to twice "
+        "as long, below 0; perfect fitting starts at the first logged epoch "
+        "with an error of at most 0.5% on the training labels, best is the "
+        "logged epoch before it with the lowest test error, late are the "
+        "logged epochs of the last quarter of training; errors with "
+        "recomputed batch-norm statistics"),
+    dict(id="sharon.fig4.range", paper="In the first layer, decision regions "
+        "have a wider range of values than CKA (figs. 4a, 5a).",
+        criterion="no label noise and 20%, first layer: largest minus "
+        "smallest similarity of decision regions over pairs of logged epochs, "
+        "minus the same of CKA, above 0"),
+    dict(id="sharon.fig5.deep", paper="Deep layers evolve more when double "
+        "descent occurs (figs. 4, 5: d, e).",
+        criterion="third and fourth block: mean of 1 − similarity of decision "
+        "regions over all pairs of logged epochs, 20% label noise minus none, "
+        "above 0 in each"),
+    dict(id="sharon.fig6", paper="Only the probe of the fourth block has a "
+        "significant double descent, only with label noise (fig. 6).",
+        criterion="second descent of a probe: its highest test error after "
+        "its best epoch minus its last; 20% label noise: above 0.01 for the "
+        "fourth block; fourth block minus each of first layer and blocks 1 to "
+        "3 above 0; fourth block, 20% label noise minus none, above 0"),
+    dict(id="sharon.fig6.converged", paper="(The paper stops probes after ten "
+        "epochs.)",
+        criterion="not in the paper: probes trained until they converge: as "
+        "sharon.fig6"),
+    dict(id="sharon.fig18", paper="The vision transformer behaves differently "
+        "(fig. 18).",
+        criterion="vision transformer without label noise, similarity of "
+        "decision regions with those at initialization, mean over logged "
+        "epochs from the start of perfect fitting to twice as long, minus "
+        "that of the best epoch: first encoder block minus the residual "
+        "network's first layer, below 0; perfect fitting starts at the first "
+        "logged epoch with an error of at most 0.5% on the training labels, "
+        "best is the logged epoch before it with the lowest test error, late "
+        "are the logged epochs of the last quarter of training; errors with "
+        "recomputed batch-norm statistics"),
+)  # fmt: skip
+
+# %% [markdown]
+# ## Settings
+
+# %% tags=["parameters"]
+profile = "laptop"  # smoke, laptop, desktop or paper
+device = "auto"  # auto, cpu, cuda or mps
+change = {}  # for example {"runs": 2}: replaces values in the table below
+
+# %% tags=["hide-input"]
+small = dict(images="mnist", pixels=8, width=8, lr=0.001, batch=64, shift=0,
+             patch=4, depth=3, hidden=48, together=13, probe_epochs=10,
+             probe_batch=16)  # fmt: skip
+s = study.settings(
+    profile, change,
+    smoke=dict(small, width=4, hidden=12, n=60, n_test=60, epochs=4, looks=4,
+               triplets=4, resolution=5, cka=40, runs=2),
+    laptop=dict(small, n=200, n_test=300, epochs=80, looks=12, triplets=12,
+                resolution=8, cka=200, runs=2),
+    desktop=dict(small, pixels=10, width=16, lr=0.0005, batch=128, shift=1,
+                 patch=5, n=500, n_test=1000, epochs=400, looks=26,
+                 triplets=50, resolution=10, cka=500, runs=5),
+    paper=dict(images="cifar10", pixels=32, width=64, lr=0.0001, batch=128,
+               shift=4, patch=16, depth=12, hidden=768, probe_epochs=10,
+               probe_batch=128, n=50_000, n_test=10_000, epochs=4000,
+               looks=1121, together=1, triplets=500, resolution=50, cka=2048,
+               runs=3),
+)  # fmt: skip
+where = devices.device(device)
+s
+
+# %% [markdown]
+# The ResNet18 has `width` filters at first, the transformer `depth` blocks of
+# width `hidden` on patches of `patch` pixels. Images move by up to `shift`
+# pixels; `paper` mirrors half of them. There are `looks` at a network, evenly
+# spread on a log axis, or those of appendix F.3. Probes see all training
+# images, unmoved, with the labels that the network sees, for `probe_epochs` by
+# Adam at a rate of 0.0001. Each of `triplets` planes has `resolution`² points.
+# CKA is that of `cka` test images, in groups of at most 512.
+#
+# The paper does not say how large batches, grids and the transformer's images
+# are. `batch` is that of the study of double descent it follows, `resolution`
+# that of the code it uses; 15 hours for 4000 epochs speak for 32 pixels. Few
+# images make few steps, so our `probe_batch` is small. The paper has one
+# network of each kind; an interval needs `runs`.
+#
+# ## Data
+#
+# Pixels are from $-1$ to 1; small images are averages. Each run draws its own
+# images, wrong labels, weights and triplets. In a run, the networks with and
+# without noise start from the same weights, and have the same planes.
+
+# %%
+load = partial(data.load, s.images, shrink=True)
+draws = [
+    dict(seed=k, sample=load(n=s.n, seed=k),
+         test=load("test", n=s.n_test, seed=k)) for k in study.seeds(s.runs)
+]  # fmt: skip
+used = [one[k] for one in draws for k in ("sample", "test")]
+for one in used[:2]:
+    study.uses(one)
+x = adaptive_avg_pool2d(used[0].x[:10], s.pixels)
+row = planes(x, first, resolution=10)[0, 1]
+text = "Ten images, as used, and points of the plane through the first three."
+study.show(plots.strips({"images": x, "plane": row}), "sharon.planes", text)
+
+# %% [markdown]
+# ## Equation 5: all pairs of random classes, at once and in a loop
+
+# %%
+g = torch.Generator().manual_seed(0)
+told = torch.randint(10, (40, 999), generator=g)
+loop = [[int((a == b).sum()) / 999 for a in told] for b in told]
+same = decision_region_similarity(told).tolist() == loop
+study.claim("sharon.eq5", holds=same, data=[], seeds=[0], size=())
+
+# %% [markdown]
+# ## Run
+#
+# `probed` trains a network and puts a copy aside at each logged epoch. Probes
+# of `together` copies train at once, layer by layer. Then test images and the
+# points of planes go through each copy. Only the classes that probes give them
+# are kept. A second set of probes, not in the paper, trains until its gradient
+# vanishes, with a small penalty without which there may be no minimum.
+
+# %%
+kinds = {
+    "ten epochs": dict(classes=10, epochs=s.probe_epochs, lr=0.0001,
+                       batch_size=s.probe_batch),
+    "converged": dict(classes=10, ridge=0.001, tolerance=1e-4, max_steps=9999),
+}  # fmt: skip
+LAYERS = ["first layer", *(f"block {k}" for k in range(1, 5))]
+BLOCKS = [f"block {k}" for k in range(1, s.depth + 1)]
+
+
+def one_run(sample, test, seed, noise, net, names, pixels, shift, how, device):
+    """What probes find in one network while it trains."""
+    images = (adaptive_avg_pool2d(i.x * 2 - 1, pixels) for i in (sample, test))
+    x, new = (i.to(device) for i in images)
+    y = data.noisy(sample.y, noise, seed=seed).to(device)
+    make = models.preact_resnet18 if "k" in net else models.vit_small
+    model = make(channels=x.shape[1], seed=seed, **net).to(device)
+    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
+    how = dict(how, augment=partial(move, pad=shift), seed=seed, names=names)
+    return probed(model, (x, y), (new, test.y.to(device)), **how)._asdict()
+
+
+at = {k: log_epochs(s.epochs, s.looks) for k in (5, 10)}
+if s.looks > 1000:
+    few = [*range(300), *range(300, 900, 3)]
+    at = {k: [*few, *range(900, 4001, k)] for k in at}
+same = ("epochs", "lr", "triplets", "resolution", "together", "cka")
+how = {k: getattr(s, k) for k in same} | dict(kinds=kinds, batch_size=s.batch)
+how["part"] = min(s.cka, 512)
+wide = dict(image_size=s.pixels, patch=s.patch, depth=s.depth, width=s.hidden)
+wide["heads"] = max(3, s.hidden // 64)
+res = dict(net={"k": s.width}, names=LAYERS, how=how | {"at": at[5]})
+vit = dict(net=wide, names=BLOCKS, how=how | {"at": at[10]})
+kind = {"none": (res, 0.0), "20%": (res, 0.2), "ViT": (vit, 0.0)}
+cells = [dict(d, noise=k, **of) for of, k in kind.values() for d in draws]
+nets = study.sweep(one_run, cells, pixels=s.pixels, shift=s.shift,
+                   device=str(where))  # fmt: skip
+
+# %% [markdown]
+# ## Numbers of the maps
+#
+# A run that never fits its labels has no start of perfect fitting. It is left
+# out, and the share of the others is one more effect. (`smoke`: any error is
+# perfect.) A probe's best epoch has its lowest error before perfect fitting.
+
+# %%
+perfect = 1.0 if s.profile == "smoke" else 0.005
+which = [(name, d["seed"]) for name in kind for d in draws]
+v = [dict(row, net=name, seed=k) for (name, k), net in zip(which, nets)
+     for row in told_by_probes(net, perfect=perfect)]  # fmt: skip
+v = pd.DataFrame(v).set_index(["kind", "net", "layer", "seed"]).sort_index()
+FIRST, LAST = LAYERS[0], LAYERS[-1]
+
+
+def found(probes):
+    """The effects of all claims, for one kind of probe."""
+    u, two = v.loc[probes], ("none", "20%")
+    near, turn, fall = u["near"], u["change"], u["descent"]
+    last = fall["20%", LAST]
+    rest = {f"{LAST} less {k}": last - fall["20%", k] for k in LAYERS[:-1]}
+    rest["20% less none"] = last - fall["none", LAST]
+    return {
+        "fig4.first": above({"fit less best": near["none", FIRST]}),
+        "fig4.temporary": above({
+            f"noise {k}: fit less last": u["gone"][k, FIRST] for k in two}),
+        "fig4.range": above({
+            f"noise {k}: less CKA": u["wider"][k, FIRST] for k in two}),
+        "fig5.first": above({"fit less best": near["20%", FIRST]}),
+        "fig5.deep": above({
+            f"{k}: 20% less none": turn["20%", k] - turn["none", k]
+            for k in LAYERS[3:]}),
+        "fig6": above({LAST: last}, 0.01) | above(rest),
+        "fig18": above({
+            "ResNet18 less ViT":
+            near["none", FIRST] - near["ViT", BLOCKS[0]]}),
+    }  # fmt: skip
+
+
+effects, slow = found("ten epochs"), found("converged")
+effects["fig6.converged"] = slow["fig6"]
+
+# %% [markdown]
+# ## Figures 4, 5 and 18: colors of a layer are the same in 4 and 5
+
+# %% tags=["hide-input"]
+swap = f"{len(used[0])} {s.images} images of {s.pixels} pixels, {s.triplets} "
+swap += f"planes, width {s.width} (ViT: {s.hidden}), {s.epochs} epochs"
+swap = "" if s.width == 64 else swap
+by = dict(stand_in=swap, data=used)
+maps = [net["maps"]["ten epochs"] for net in nets[:: s.runs]]
+span = shared_limits(*maps[:2])
+says = {
+    "fig4": "the first layer comes back near the dashed line, and leaves",
+    "fig5": "so it does with noise, and blocks 3 and 4 are darker",
+    "fig18": "the transformer differs from the residual network",
+}
+for k, (id, text) in enumerate(says.items()):
+    net, name, layer = nets[k * s.runs], list(kind)[k], (LAYERS, BLOCKS)[k > 1]
+    at = [row["epoch"] for row in net["errors"]][::2]
+    start = v["start"]["ten epochs", name, layer[0]]
+    fig = layer_maps(maps[k], at, net["errors"], mark=start.iloc[0],
+                     limits=span if k < 2 else None)  # fmt: skip
+    about = f"Figure {id[3:]} ({name if k > 1 else f'label noise {name}'}), "
+    about += f"first of {s.runs} runs: similarity of decision regions of all "
+    about += "pairs of epochs; errors. Dashed: perfect fitting starts. By the "
+    text = f"{about}paper, {text}. {swap}."
+    study.show(fig, f"sharon.{id}", text, table=layer_table(maps[k], at))
+    for claim in [c for c in effects if c.split(".")[0] == id]:
+        more = {f"{a}, converged": e.mean for a, e in slow[claim].items()}
+        by["measured"] = {"start of perfect fitting": start.tolist(), **more}
+        study.claim(f"sharon.{claim}", effects=effects[claim], **by)
+
+# %% [markdown]
+# ## Figure 6: test errors of probes, and what all this costs
+
+# %% tags=["hide-input"]
+rows = [
+    {"label noise": name, "seed": seed, "probe": probes, "layer": layer,
+     "epoch": at, "error": e}
+    for (name, seed), net in zip(which, nets) if name != "ViT"
+    for probes, layers in net["wrong"].items()
+    for layer, errors in layers.items()
+    for at, e in zip([row["epoch"] for row in net["errors"]][::2], errors)
+]  # fmt: skip
+rows = pd.DataFrame(rows)
+for id, probes in (("fig6", "ten epochs"), ("fig6.converged", "converged")):
+    drawn, of = rows[rows["probe"] == probes], v["descent"][probes]
+    draw = dict(hue="layer", col="label noise", sharey=True)
+    fig = plots.curves(drawn, x="epoch", y="error", **draw)
+    plt.setp(fig.axes, xscale="symlog")
+    text = f"Figure 6, test error of probes ({probes}), by layer; mean and "
+    text += f"standard error of {s.runs} runs. By the paper, only block 4 "
+    text += f"falls, rises and falls again, and only with noise. {swap}."
+    study.show(fig, f"sharon.{id}", text, table=drawn)
+    told = of.groupby(["net", "layer"]).mean().items()
+    by["measured"] = {f"descent, {a}, {b}": x for (a, b), x in told}
+    study.claim(f"sharon.{id}", effects=effects[id], **by)
+cost = pd.DataFrame([net["cost"] for net in nets]).mean().to_frame("here")
+cost["paper"] = ["900, one GPU", "4320, twelve GPUs", "–"]
+study.table(cost, "Cost of a network, and of one of the paper's.")
+
+# %% [markdown]
+# ## What differs from the paper, and why
+#
+# - Images, width, length of training, number of planes: see the settings. The
+#   paper keeps all networks in files (170 GB); we keep classes.
+# - Probes have the same start and batches; batch norm is recomputed.
+# - Ten epochs depend on the scale of features; cards also say what converged
+#   probes give.
+#
+# ## Try it
+#
+# 1. Set `change = {"probe_epochs": 100}`. Do errors come closer to converged?
+# 2. Set `change = {"resolution": 4}`. Do coarse grids give the same maps?
+
+# %% tags=["hide-input"]
+study.stamp()
