@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 
 EPOCHS = [0, 1, 3, 10, 100]
 ERRORS = [
@@ -17,7 +17,7 @@ MAPS = {"one": np.eye(5), "two": np.eye(5) / 2, "three": np.ones((5, 5)), "four"
 
 @pytest.mark.parametrize("mark", [10, None, np.nan])
 def test_every_layer_has_its_colors_and_the_mark(mark):
-    figure = layer_maps(MAPS, EPOCHS, ERRORS, mark=mark, limits={"two": (0.25, 0.75)})
+    figure = with_errors(MAPS, EPOCHS, ERRORS, mark=mark, limits={"two": (0.25, 0.75)})
     figure.canvas.draw()
     panels = {ax.get_title(loc="left") or ax.get_title(): ax for ax in figure.axes}
     assert panels["one"].collections[0].get_clim() == (0, 1)

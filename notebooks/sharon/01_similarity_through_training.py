@@ -36,7 +36,7 @@ from repalign import covariance, data, kernels, models, plots, study
 from repalign.features.evolution import Kernels, watched
 from repalign.features.transitions import described, novelty, returned
 from repalign.machine import devices
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip
 from repalign.train.moving import shifted
@@ -343,7 +343,7 @@ says = {
 for (id, text), k, net in zip(says.items(), NOISE, ones):
     start, maps = u["start"][k, FIRST], net["maps"]["plain"]
     at, marks = [row["epoch"] for row in net["errors"]][::2], start.iloc[0]
-    fig = layer_maps(maps, at, net["errors"], mark=marks, limits=span)
+    fig = with_errors(maps, at, net["errors"], mark=marks, limits=span)
     about = f"Figure {id[3]}, label noise {k:.0%}, first of {s.runs} runs: "
     about += "CKA of a layer at all pairs of epochs; errors. Dashed: perfect "
     text = f"{about}fitting starts. By the paper, {text} {swap}."

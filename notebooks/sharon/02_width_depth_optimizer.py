@@ -39,7 +39,7 @@ from repalign.features.evolution import Evolution, Kernels
 from repalign.features.transitions import described
 from repalign.machine import devices
 from repalign.models.resnet import PreActResNet
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip, fit, log_epochs
 from repalign.train.moving import shifted
@@ -309,7 +309,7 @@ def draw(id, figure, name, says, width=s.width):
     net, start = firsts[name], first["start"][name].iloc[0]
     at = [row["epoch"] for row in net["errors"]][::2]
     maps, limits = net["maps"]["plain"], dict(mark=start, limits=span)
-    fig = layer_maps(maps, at, net["errors"], **limits)
+    fig = with_errors(maps, at, net["errors"], **limits)
     text = f"{figure}, first of {s.runs} runs: CKA of a layer at all pairs of "
     text += "epochs; errors. Dashed: perfect fitting starts. By the paper, "
     text += f"{says}." + (f" {swap} {width}." if swap else "")

@@ -36,7 +36,7 @@ from repalign import data, models, plots, study
 from repalign.features.evolution import Evolution, Kernels
 from repalign.features.transitions import described, novelty
 from repalign.machine import devices
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip, fit, log_epochs
 from repalign.train.moving import shifted
@@ -266,7 +266,7 @@ for id, k, net in zip(("fig3", "fig17"), NOISE, ones):
     at = [row["epoch"] for row in net["errors"]][::2]
     limits = dict(mark=start.iloc[0], limits=span)
     errors = net["errors"][1::2]  # both kinds of statistics are the same
-    fig = layer_maps(maps, at, errors, **limits)
+    fig = with_errors(maps, at, errors, **limits)
     text = f"Figure {id[3:]}, label noise {k:.0%}, first of {s.runs} runs: "
     text += "CKA of an encoder block at all pairs of epochs; errors. Dashed: "
     text += "perfect fitting starts. By the paper, a bright square starts "

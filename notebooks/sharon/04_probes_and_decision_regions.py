@@ -36,7 +36,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from repalign import data, models, plots, study
 from repalign.features.probing import probed, told_by_probes
 from repalign.machine import devices
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip, log_epochs
@@ -341,7 +341,7 @@ for k, (id, text) in enumerate(says.items()):
     net, name, layer = nets[k * s.runs], list(kind)[k], (LAYERS, BLOCKS)[k > 1]
     at = [row["epoch"] for row in net["errors"]][::2]
     start = v["start"]["ten epochs", name, layer[0]]
-    fig = layer_maps(maps[k], at, net["errors"], mark=start.iloc[0],
+    fig = with_errors(maps[k], at, net["errors"], mark=start.iloc[0],
                      limits=span if k < 2 else None)  # fmt: skip
     about = f"Figure {id[3:]} ({name if k > 1 else f'label noise {name}'}), "
     about += f"first of {s.runs} runs: similarity of decision regions of all "

@@ -37,7 +37,7 @@ from repalign import data, kernels, models, plots, study
 from repalign.features.evolution import Evolution
 from repalign.features.transitions import described
 from repalign.machine import devices
-from repalign.plots.training import layer_maps, layer_table, shared_limits
+from repalign.plots.training import with_errors, layer_table, shared_limits
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip, fit, log_epochs
 from repalign.train.moving import shifted
@@ -265,7 +265,7 @@ def drawn(net, noise, kind, text, id):
     maps, start = net["maps"][kind], v["start"]["plain", noise, LAYERS[0]]
     at = [row["epoch"] for row in net["errors"]][::2]
     limits = dict(mark=start.iloc[0], limits=span)
-    fig = layer_maps(maps, at, net["errors"], **limits)
+    fig = with_errors(maps, at, net["errors"], **limits)
     about = f"Figure {id[3:5]}, label noise {noise:.0%}, first of {s.runs} "
     about += f"runs: {kind} CKA of a layer at all pairs of epochs; errors. "
     text = f"{about}Dashed: perfect fitting starts. {text} {swap}."

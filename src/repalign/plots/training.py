@@ -18,7 +18,7 @@ from repalign.plots.maps import _edges
 POINTS = 200
 
 
-def layer_maps(
+def with_errors(
     maps: Mapping[str, ArrayLike],
     epochs: Sequence[int],
     errors: Sequence[Mapping[str, Any]],
