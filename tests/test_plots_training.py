@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from repalign.plots.training import with_errors, layer_table, shared_limits
+from repalign.plots.training import layer_table, shared_limits, with_errors
 
 EPOCHS = [0, 1, 3, 10, 100]
 ERRORS = [

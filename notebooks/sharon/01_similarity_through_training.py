@@ -36,7 +36,7 @@ from repalign import covariance, data, kernels, models, plots, study
 from repalign.features.evolution import Kernels, watched
 from repalign.features.transitions import described, novelty, returned
 from repalign.machine import devices
-from repalign.plots.training import with_errors, layer_table, shared_limits
+from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip
 from repalign.train.moving import shifted

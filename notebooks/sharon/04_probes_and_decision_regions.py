@@ -36,7 +36,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from repalign import data, models, plots, study
 from repalign.features.probing import probed, told_by_probes
 from repalign.machine import devices
-from repalign.plots.training import with_errors, layer_table, shared_limits
+from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.study.known import above_where_known as above
 from repalign.train import crop_and_flip, log_epochs
