@@ -38,8 +38,7 @@ from repalign.features.transitions import described, novelty, returned
 from repalign.machine import devices
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip
-from repalign.train.moving import shifted
+from repalign.train.moving import usual
 
 study.begin("sharon/01_similarity_through_training")
 
@@ -264,8 +263,7 @@ def one_run(sample, test, seed, noise, pixels, width, shift, how, device):
     x, new = (i.to(device) for i in images)
     y = data.noisy(sample.y, noise, seed=seed).to(device)
     net = models.preact_resnet18(k=width, channels=x.shape[1], seed=seed)
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
-    how = dict(how, augment=partial(move, pad=shift), seed=seed, names=LAYERS)
+    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, names=LAYERS)
     both = (x, y), (new, test.y.to(device))
     return watched(net.to(device), *both, **how)._asdict()
 

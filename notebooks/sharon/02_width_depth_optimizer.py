@@ -35,14 +35,14 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, models, plots, study
-from repalign.features.evolution import Evolution, Kernels
+from repalign.features.evolution import Evolution, Kernels, logged
 from repalign.features.transitions import described
 from repalign.machine import devices
 from repalign.models.resnet import PreActResNet
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip, fit, log_epochs
-from repalign.train.moving import shifted
+from repalign.train import fit
+from repalign.train.moving import usual
 
 study.begin("sharon/02_width_depth_optimizer")
 
@@ -252,12 +252,11 @@ def one_run(sample, test, seed, kind, pixels, shift, looks, part, how, device):
     y = data.noisy(sample.y, how.pop("noise"), seed=seed).to(device)
     shape = how.pop("width"), how.pop("units"), x.shape[1]
     net = network(*shape, seed).to(device)
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
     end, (count, group) = how["epochs"], part
-    at = log_epochs(end, looks) if looks <= end else range(end + 1)
+    at = logged(end, looks)
     kept = dict(batch_size=group, debiased=(False,))
     look = Evolution(new[:count], (x, y), (new, target), **kept)
-    how |= dict(augment=partial(move, pad=shift), seed=seed, at=at)
+    how |= dict(augment=usual(x.shape[1], shift), seed=seed, at=at)
     fit(net, x, y, measure=look, **how)
     maps = dict(zip(LAYERS, look.cka().values(), strict=True))
     return dict(errors=look.errors, maps={"plain": maps})

@@ -33,13 +33,13 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, models, plots, study
-from repalign.features.evolution import Evolution, Kernels
+from repalign.features.evolution import Evolution, Kernels, logged
 from repalign.features.transitions import described, novelty
 from repalign.machine import devices
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip, fit, log_epochs
-from repalign.train.moving import shifted
+from repalign.train import fit
+from repalign.train.moving import usual
 
 study.begin("sharon/03_vision_transformer")
 
@@ -204,14 +204,11 @@ def one_run(sample, test, seed, noise, size, shift, looks, part, how, device):
     x, new = (i.to(device) for i in images)
     y = data.noisy(sample.y, noise, seed=seed).to(device)
     net = models.vit_small(10, channels=x.shape[1], seed=seed, **size)
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
     end, (count, group) = how["epochs"], part
-    at = log_epochs(end, looks) if isinstance(looks, int) else sorted(
-        {end, *(epoch for steps in looks for epoch in range(*steps))}
-    )  # fmt: skip
+    at = logged(end, looks)
     kept = dict(batch_size=group, debiased=(False,))
     look = Evolution(new[:count], (x, y), (new, test.y.to(device)), **kept)
-    how = dict(how, augment=partial(move, pad=shift), seed=seed, at=at)
+    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, at=at)
     fit(net.to(device), x, y, measure=look, **how)
     names = [f"encoder block {k + 1}" for k in range(size["depth"])]
     maps = dict(zip(names, look.cka().values(), strict=True))

@@ -39,8 +39,8 @@ from repalign.machine import devices
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip, log_epochs
-from repalign.train.moving import shifted
+from repalign.train import log_epochs
+from repalign.train.moving import usual
 
 study.begin("sharon/04_probes_and_decision_regions")
 
@@ -258,8 +258,7 @@ def one_run(sample, test, seed, noise, net, names, pixels, shift, how, device):
     y = data.noisy(sample.y, noise, seed=seed).to(device)
     make = models.preact_resnet18 if "k" in net else models.vit_small
     model = make(channels=x.shape[1], seed=seed, **net).to(device)
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
-    how = dict(how, augment=partial(move, pad=shift), seed=seed, names=names)
+    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, names=names)
     return probed(model, (x, y), (new, test.y.to(device)), **how)._asdict()
 
 

@@ -35,12 +35,12 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, kernels, models, plots, study
 from repalign.features import extract
-from repalign.features.evolution import Evolution
+from repalign.features.evolution import Evolution, logged
 from repalign.features.transitions import milestones
 from repalign.machine import devices
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip, fit, log_epochs
-from repalign.train.moving import shifted
+from repalign.train import fit
+from repalign.train.moving import usual
 
 study.begin("sharon/05_random_representations")
 
@@ -175,13 +175,11 @@ def one_run(sample, test, seed, noise, width, pixels, shift, p, how, device):
     x, new = (i.to(device) for i in images)
     y = data.noisy(sample.y, noise, seed=seed).to(device)
     fresh = partial(models.preact_resnet18, k=width, channels=x.shape[1])
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
     both, kind = ((x, y), (new, test.y.to(device))), dict(debiased=(False,))
     probe, kind["batch_size"] = new[: p["probes"]], p["part"]
     look = Evolution(probe, *both, layers="stem", **kind)
-    at, all_epochs = log_epochs(how["epochs"], p["looks"]), how["epochs"] + 1
-    at = range(all_epochs) if p["looks"] >= all_epochs else at
-    moved = dict(augment=partial(move, pad=shift), seed=seed)
+    at = logged(how["epochs"], p["looks"])
+    moved = dict(augment=usual(x.shape[1], shift), seed=seed)
     fit(fresh(seed=seed).to(device), x, y, at=at, measure=look, **how, **moved)
     for k in range(10):
         other = fresh(seed=1_000_000 + 10 * seed + k).to(device)

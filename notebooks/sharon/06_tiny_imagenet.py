@@ -27,20 +27,19 @@
 # fewer of each. Do its layers change through training as with ten classes?
 
 # %% tags=["hide-cell"]
-from functools import partial
 
 import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, kernels, models, plots, study
-from repalign.features.evolution import Evolution
+from repalign.features.evolution import Evolution, logged
 from repalign.features.transitions import described
 from repalign.machine import devices
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
-from repalign.train import crop_and_flip, fit, log_epochs
-from repalign.train.moving import shifted
+from repalign.train import fit
+from repalign.train.moving import usual
 
 study.begin("sharon/06_tiny_imagenet")
 
@@ -201,13 +200,10 @@ def one_run(sample, test, seed, noise, pixels, width, shift, part, looks, how,
     k, (count, group), end = len(sample.classes), part, how["epochs"]
     y = data.noisy(sample.y, noise, seed=seed, k=k).to(device)
     net = models.preact_resnet18(k, k=width, channels=x.shape[1], seed=seed)
-    move = crop_and_flip if x.shape[1] == 3 else partial(shifted, fill=-1.0)
-    at = log_epochs(end, looks) if isinstance(looks, int) else sorted(
-        {end, *(epoch for steps in looks for epoch in range(*steps))}
-    )  # fmt: skip
+    at = logged(end, looks)
     sets = (x, y), (new, test.y.to(device))
     look = Evolution(new[:count], *sets, batch_size=group)
-    how = dict(how, augment=partial(move, pad=shift), seed=seed, at=at)
+    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, at=at)
     fit(net.to(device), x, y, measure=look, **how)
     maps = {"plain": look.cka(), "debiased": look.cka(debiased=True)}
     maps = {kind: dict(zip(LAYERS, of.values())) for kind, of in maps.items()}

@@ -93,11 +93,13 @@ class Evolution:
         self.kernels = {kind: Kernels(**how) for kind in KINDS if kind in (keep or ())}
         self.epochs: list[float] = []
         self.errors: list[dict[str, Any]] = []
+        self.fresh: nn.Module | None = None  # the network as last seen, with recomputed statistics
 
     def __call__(self, net: nn.Module, epoch: float) -> list[dict[str, Any]]:
         self.epochs.append(epoch)
+        self.fresh = recomputed(net, self.sets["train"][0])
         rows: list[dict[str, Any]] = []
-        for kind, model in zip(KINDS, (net, recomputed(net, self.sets["train"][0])), strict=True):
+        for kind, model in zip(KINDS, (net, self.fresh), strict=True):
             if kind in self.kernels:
                 found = extract(model, self.probe, self.layers)
                 self.kernels[kind].keep({layer: phi.to(self.probe.device) for layer, phi in found.items()})
@@ -110,6 +112,19 @@ class Evolution:
     def cka(self, debiased: bool = False, statistics: str = NEW) -> dict[str, Tensor]:
         """CKA of every logged epoch with every other: {layer: (epochs, epochs)}."""
         return self.kernels[statistics].cka(debiased)
+
+
+def logged(epochs: int, looks: int | Sequence[tuple[int, int, int]]) -> list[int]:
+    """So many epochs, evenly spread on a logarithmic axis, or all of them where ``looks`` are more.
+
+    ``looks`` may also be ranges, as (start, stop, step); the last epoch is always one of them.
+
+    >>> logged(4, 9), logged(10, ((0, 3, 1), (3, 10, 3)))
+    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 6, 9, 10])
+    """
+    if not isinstance(looks, int):
+        return sorted({epochs, *(epoch for steps in looks for epoch in range(*steps))})
+    return log_epochs(epochs, looks) if looks <= epochs else list(range(epochs + 1))
 
 
 class Watched(NamedTuple):
@@ -133,7 +148,7 @@ def watched(
     kinds = KINDS if _has_batch_norm(net) else (NEW,)
     look = Evolution(test[0][:probes], train, test, batch_size=part)
     look.kernels |= {OLD: Kernels(part, debiased=(False,))} if OLD in kinds else {}
-    at = log_epochs(epochs, looks) if looks <= epochs else range(epochs + 1)
+    at = logged(epochs, looks)
     begun = time.perf_counter()
     history = fit(net, *train, epochs=epochs, at=at, measure=look, **how)
     spent, trained = time.perf_counter() - begun, sum(history.seconds)

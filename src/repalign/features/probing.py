@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from repalign.features.evolution import Evolution, recomputed
+from repalign.features.evolution import Evolution
 from repalign.features.hooks import extract
 from repalign.features.transitions import change, milestones
 from repalign.probes import decision_region_similarity, fit_probes, planes
@@ -74,7 +74,9 @@ def probed(
         nonlocal spent
         begun = time.perf_counter()
         look(now, epoch)
-        nets.append(copy.deepcopy(recomputed(now, x)))
+        fresh = look.fresh
+        assert fresh is not None
+        nets.append(copy.deepcopy(now) if fresh is now else fresh)
         if len(nets) == together or epoch == epochs:
             told.append(decisions(nets, layers, train, kinds, new, drawn, resolution))
             nets.clear()

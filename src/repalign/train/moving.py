@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad as padded
+
+from repalign.train.recipes import crop_and_flip
 
 
 def shifted(x: Tensor, generator: torch.Generator, *, pad: int = 2, fill: float = 0.0) -> Tensor:
@@ -19,3 +24,12 @@ def shifted(x: Tensor, generator: torch.Generator, *, pad: int = 2, fill: float 
     moves = torch.randint(2 * pad + 1, (len(x), 2), generator=generator).tolist()
     wide = zip(padded(x, 4 * [pad], value=fill), moves, strict=True)
     return torch.stack([image[:, i : i + height, j : j + width] for image, (i, j) in wide])
+
+
+def usual(channels: int, pad: int) -> Callable[[Tensor, torch.Generator], Tensor]:
+    """The augmentation for images from -1 to 1: in color shifted and mirrored, in gray only shifted.
+
+    >>> usual(1, 1)(torch.ones(2, 1, 5, 5), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 1, 5, 5])
+    """
+    return partial(crop_and_flip, pad=pad) if channels == 3 else partial(shifted, fill=-1.0, pad=pad)
