@@ -26,3 +26,9 @@ def test_runs_without_it_are_counted():
 def test_of_too_few_there_is_only_the_share(values):
     (found,) = above_where_known({"it": pd.Series(values)}).values()
     assert found.kind == "share"
+
+
+def test_runs_without_it_never_speak_against_a_claim():
+    (found,) = above_where_known({"it": pd.Series(20 * [NONE])}).values()
+    assert (found.mean, found.answer) == (0, "open")
+    assert study.share(0, 20).answer == "no"

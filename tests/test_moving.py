@@ -1,8 +1,9 @@
 """Shifted images."""
 
+import pytest
 import torch
 
-from repalign.train.moving import shifted
+from repalign.train.moving import shifted, usual
 
 
 def test_every_image_is_shifted_by_its_own_few_pixels():
@@ -20,3 +21,10 @@ def test_every_image_is_shifted_by_its_own_few_pixels():
 def test_no_room_is_no_move():
     x = torch.rand(3, 2, 4, 5)
     assert torch.equal(shifted(x, torch.Generator(), pad=0), x)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_black_moves_in(channels):
+    gray = torch.zeros(50, channels, 6, 6)
+    moved = usual(channels, 2)(gray, torch.Generator().manual_seed(0))
+    assert set(moved.unique().tolist()) == {-1, 0}

@@ -98,23 +98,6 @@ def test_modes_count_from_one():
         plots.modes(frame.assign(index=frame["index"] - 1))
 
 
-def test_epoch_maps_share_a_scale_and_mark_the_epoch():
-    epochs = [0, 1, 3, 10, 100]
-    maps = {"one": np.eye(5), "two": np.eye(5) / 2, "three": np.ones((5, 5))}
-    figure = drawn(plots.epoch_maps(maps, epochs, mark=10, columns=2))
-    panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
-    limits = {ax.collections[0].get_clim() for ax in panels}
-    assert limits == {(0.0, 1.0)}
-    assert all(10 in line.get_xdata() or 10 in line.get_ydata() for line in panels[0].get_lines())
-    edges = plots.maps._edges(epochs)
-    assert (np.diff(edges) > 0).all()
-    assert all(low < e < high for e, low, high in zip(epochs[1:], edges[1:-1], edges[2:], strict=True))
-    with pytest.raises(ValueError, match=r"two should be 5 × 5, but is \(4, 4\)"):
-        plots.epoch_maps({"two": np.eye(4)}, epochs)
-    with pytest.raises(ValueError, match="should rise"):
-        plots.epoch_maps({"one": np.eye(2)}, [3, 1])
-
-
 def test_a_scatter_with_its_diagonal_has_equal_axes():
     frame = pd.DataFrame(dict(scratch=[0.1, 0.5], pretrained=[0.4, 0.9], kind=["a", "b"]))
     ax = drawn(plots.scatter(frame, x="scratch", y="pretrained", hue="kind", diagonal=True)).axes[0]

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.plots.training import _edges, layer_table, shared_limits, with_errors
 
 EPOCHS = [0, 1, 3, 10, 100]
 ERRORS = [
@@ -27,6 +27,27 @@ def test_every_layer_has_its_colors_and_the_mark(mark):
     names = [text.get_text() for text in errors.get_legend().get_texts()]
     assert names == ["test, training", "train, training", "test, new", "train, new"]
     plt.close(figure)
+
+
+def test_one_kind_of_errors_needs_no_name():
+    figure = with_errors(MAPS, EPOCHS, ERRORS[::2])
+    (errors,) = (ax for ax in figure.axes if ax.get_ylabel() == "error")
+    assert [text.get_text() for text in errors.get_legend().get_texts()] == ["test", "train"]
+    assert {line.get_linestyle() for line in errors.get_lines()} == {"-"}
+    plt.close(figure)
+
+
+def test_cells_lie_around_their_epochs():
+    edges = _edges(EPOCHS)
+    assert (np.diff(edges) > 0).all()
+    assert all(low < e < high for e, low, high in zip(EPOCHS[1:], edges[1:-1], edges[2:], strict=True))
+
+
+def test_what_does_not_fit_is_said():
+    with pytest.raises(ValueError, match=r"two should be 5 × 5, but is \(4, 4\)"):
+        with_errors({"two": np.eye(4)}, EPOCHS, ERRORS)
+    with pytest.raises(ValueError, match="should rise"):
+        with_errors({"one": np.eye(2)}, [3, 1], ERRORS)
 
 
 def test_a_table_has_all_pairs():

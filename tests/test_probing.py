@@ -87,8 +87,12 @@ def test_numbers_of_a_made_up_training():
     assert row["near"] == pytest.approx(0.7 - 0.5)  # epochs 2 and 4, less the best, 1
     assert row["gone"] == pytest.approx(0.7 - 0.1)
     assert row["wider"] == pytest.approx(0.8)
-    assert row["descent"] == pytest.approx(0.4)
+    assert row["descent"] == pytest.approx(0.3)  # it rises from 0.2 to 0.5, and falls to 0.1
+    assert row["own_descent"] == 0  # that of the network rises and stays
     assert row["change"] == pytest.approx(1 - 2.0 / 10)
+    found["errors"] = errors([0.9, 0.4, 0.2, 0.0, 0.0], [0.9, 0.2, 0.3, 0.3, 0.3])
+    (row,) = told_by_probes(found)
+    assert math.isnan(row["gone"])  # the last epoch is one of those from the start to twice as long
 
 
 def test_without_a_perfect_fit_some_are_unknown():
@@ -98,5 +102,5 @@ def test_without_a_perfect_fit_some_are_unknown():
         "maps": {"some": {"layer": of}}, "wrong": {"some": {"layer": [0.9, 0.2, 0.3, 0.5, 0.1]}},
     }  # fmt: skip
     (row,) = told_by_probes(found)
-    assert all(math.isnan(row[key]) for key in ("start", "near", "gone"))
+    assert all(math.isnan(row[key]) for key in ("start", "near", "gone", "descent"))
     assert row["wider"] == 0

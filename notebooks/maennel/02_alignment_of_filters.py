@@ -130,8 +130,8 @@ s = study.settings(
         pairs=2, nets=2, net_n=64, net_how=(0.05, 32, 1)),
     laptop=dict(
         small, runs=3, mlp=((256, 64), 0.3, "momentum"), mlp_n=1000,
-        pairs=3, nets=4, mlp_how=(0.05, 100, 40), images=5000, cnn_n=640,
-        cnn_how=(0.02, 64, 30), net_n=640, net_how=(0.05, 32, 2)),
+        pairs=3, nets=4, mlp_how=(0.05, 100, 30), images=5000, cnn_n=512,
+        cnn_how=(0.02, 64, 20), net_n=512, net_how=(0.05, 32, 2)),
     desktop=dict(
         small, runs=8, mlp=((256, 256), 0.3, "momentum"), mlp_n=2000,
         pairs=5, nets=8, mlp_how=(0.05, 100, 60), images=20_000, cnn_n=2560,

@@ -134,7 +134,7 @@ s = study.settings(
     smoke=dict(
         small, pool=1000, n=256, n_test=100, filters=32, units=16, epochs=2,
         tune_epochs=2, runs=2),
-    laptop=dict(small, n=1024, n_test=500, epochs=45, tune_epochs=15, runs=3),
+    laptop=dict(small, n=768, n_test=500, epochs=40, tune_epochs=12, runs=3),
     desktop=dict(small, runs=8),
     paper=dict(
         pool=50_000, n=10_000, n_test=10_000, classes=10, filters=64,

@@ -137,7 +137,7 @@ s = study.settings(
     profile, change,
     smoke=small(64, 2, 1, 2, 1, 2, side=8, batch=32, pool=1000, n_test=50,
                 looks=2, scales=(0.5, 1.5), tried=(0.526, 1.0)),
-    laptop=small(512, 24, 16, 12, 5, 3, side=8, batch=32, pool=50_000,
+    laptop=small(320, 20, 14, 10, 5, 3, side=8, batch=32, pool=50_000,
                  n_test=500, looks=12, scales=(0.5, 1.5), tried=(0.526, 1.0)),
     desktop=small(1280, 60, 40, 30, 30, 6, side=16, batch=256, pool=50_000,
                   n_test=1000, looks=30, scales=(0.5, 1.0, 1.5),

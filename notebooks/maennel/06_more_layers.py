@@ -134,8 +134,8 @@ s = study.settings(
         draw_from=400, n_up=(96, 96, 96), epochs_up=(2, 2, 2), n=96, epochs=2,
         batch=(48, 48, 48), values=5, runs=2),
     laptop=dict(
-        less, draw_from=20_000, n_up=(256, 256, 256), epochs_up=(40, 40, 40),
-        n=256, epochs=12, batch=(64, 32, 48), values=3, runs=3),
+        less, draw_from=20_000, n_up=(192, 192, 192), epochs_up=(30, 30, 30),
+        n=192, epochs=12, batch=(64, 32, 48), values=3, runs=3),
     desktop=dict(
         less, draw_from=50_000, n_up=(1024, 1024, 1024), n=1024, epochs=24,
         epochs_up=(50, 50, 50), batch=(128, 32, 64), values=5, runs=6),

@@ -126,8 +126,8 @@ s = study.settings(
         switch=size(64, 2, 64, 2), filters=8, units=16),
     laptop=dict(
         chain=small, side=8, batch=64, pool=50_000, held_out=300, runs=3,
-        positive=size(640, 30, 640, 15), negative=size(640, 20, 640, 15),
-        switch=size(640, 20, 640, 20), filters=32, units=64),
+        positive=size(512, 25, 512, 12), negative=size(512, 16, 512, 12),
+        switch=size(512, 16, 512, 16), filters=32, units=64),
     desktop=dict(
         chain=small, side=16, batch=256, pool=50_000, held_out=1000, runs=6,
         positive=size(1280, 60, 1280, 30), negative=size(1280, 40, 1280, 30),

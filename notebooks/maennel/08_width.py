@@ -131,7 +131,7 @@ s = study.settings(
     smoke=dict(
         small, pool=1000, n_up=256, n=256, filters=8, units=(8, 16, 32),
         epochs=2, tune_epochs=2, runs=2),
-    laptop=dict(small, n_up=1280, n=1280, units=(32, 64, 256), runs=3),
+    laptop=dict(small, n_up=768, n=768, units=(32, 64, 256), runs=3),
     desktop=dict(small, runs=12),
     paper=dict(
         pool=50_000, n_up=10_000, n=25_000, classes=2, labels="real", convs=2,

@@ -111,8 +111,8 @@ s = study.settings(
         few, pixels=8, width=4, examples_by=(250, 2000), epochs_by=(99, 50),
         epochs_up_by=(99, 50), draw_from=1000, n_test=50),
     laptop=dict(
-        few, pixels=16, width=8, examples_by=(100, 800), epochs_by=(20, 10),
-        epochs_up_by=(5, 5), draw_from=10_000, n_test=200),
+        few, pixels=16, width=8, examples_by=(160, 1200), epochs_by=(24, 12),
+        epochs_up_by=(6, 6), draw_from=10_000, n_test=200),
     desktop=dict(
         few | dict(groups=(20, 10)), pixels=16, width=8, examples_by=(40, 200),
         epochs_by=(14, 7), epochs_up_by=(3, 3), draw_from=50_000, n_test=500),

@@ -139,7 +139,7 @@ s = study.settings(
         before_epochs=1, steps=(1, 4), runs=2),
     laptop=dict(
         small, n_before=320, n=320, n_test=160, before_epochs=5,
-        steps=(20, 60), runs=3),
+        steps=(12, 36), runs=3),
     desktop=dict(
         small, n_before=1920, n=1280, n_test=640, before_epochs=15,
         steps=(100, 1000), runs=5),

@@ -135,7 +135,7 @@ s = study.settings(
         usual | dict(draw_from=1000), units=8, n=48, batch=24, epochs=1,
         tune_epochs=2, runs=2),
     laptop=dict(
-        usual, units=64, n=256, batch=64, epochs=24, tune_epochs=10, runs=2),
+        usual, units=64, n=192, batch=64, epochs=16, tune_epochs=8, runs=2),
     desktop=dict(
         usual, units=64, n=1280, batch=256, epochs=60, tune_epochs=30, runs=4),
     paper=dict(

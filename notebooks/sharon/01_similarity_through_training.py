@@ -26,8 +26,6 @@
 # with itself at every other epoch, with label noise and without.
 
 # %% tags=["hide-cell"]
-from functools import partial
-
 import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
@@ -64,8 +62,9 @@ study.begin("sharon/01_similarity_through_training")
 #   the best epoch before perfect fitting; positive if a layer comes back;
 # - *novelty* of an epoch $s$: from $s/3$ to $3s$, the mean CKA of pairs on the
 #   same side of $s$ ($s$ counts as after), minus that of pairs across it. It
-#   peaks where a block ends. A steady drift has the same novelty everywhere,
-#   so we divide by the median;
+#   peaks where a block ends. A steady drift has about the same novelty
+#   everywhere, so we divide by the median. A layer that changes at first and
+#   then stops has a high peak over its median, too;
 # - *late block*: the mean CKA among late epochs, minus late with earlier ones.
 #
 # ## A toy whose answer is known
@@ -90,7 +89,7 @@ study.table(pd.DataFrame(dict(known=1 - 0.5**0.5, measured=measured)), "Toy.")
 #
 # Layers are the first convolution, four blocks and the last layer. Batch norm
 # gathers its statistics while weights change. *Recomputed* ones are those of
-# all training images for the weights as they are.
+# all training images, unmoved, for the weights as they are.
 
 # %% tags=["hide-input"]
 study.claims(
@@ -116,7 +115,8 @@ study.claims(
         "before it with the lowest test error, late are the logged epochs "
         "of the last quarter of training; errors with recomputed batch-norm "
         "statistics"),
-    dict(id="sharon.fig7", paper="So it does with 10% label noise (fig. 7a).",
+    dict(id="sharon.fig7", paper="With 10% label noise its CKA with the "
+        "untrained network is nearly 1 (fig. 7a).",
         criterion="10% label noise; first layer: mean CKA of late epochs "
         "with initialization, minus that with the best epoch, above 0; "
         "perfect fitting starts at the first logged epoch with an error of "
@@ -193,9 +193,8 @@ s = study.settings(
                part=40, runs=2),
     laptop=dict(small, n=250, n_test=300, epochs=80, looks=20, probes=200,
                 part=200, runs=3),
-    desktop=dict(images="mnist", pixels=10, width=16, lr=0.0005, batch=128,
-                 shift=1, n=500, n_test=1000, epochs=400, looks=40,
-                 probes=500, part=500, runs=5),
+    desktop=dict(small, pixels=10, batch=128, n=1000, n_test=1000,
+                 epochs=150, looks=60, probes=500, part=500, runs=8),
     paper=dict(images="cifar10", pixels=32, width=64, lr=0.0001, batch=128,
                shift=4, n=50_000, n_test=10_000, epochs=4000, looks=4001,
                probes=2048, part=512, runs=3),
@@ -208,21 +207,21 @@ s
 # constant rate `lr`. Images move by up to `shift` pixels; `paper` mirrors half
 # of them. It does not give its batch size; `batch` is that of the study of
 # double descent it follows. There are `looks` at a network, evenly spread on a
-# log axis. CKA is that of `probes` test images, as a mean over groups of
-# `part`. The paper has one network of each kind; an interval needs `runs`.
+# log axis (`paper`: one each epoch, so that means over pairs of epochs are
+# mostly of late ones). CKA is that of `probes` test images, as a mean over
+# groups of `part`. The paper has one network of each kind; an interval needs
+# `runs`.
 #
 # ## Data
 #
 # Pixels are from $-1$ to 1; small images are averages. Each run draws its own
-# images, wrong labels and weights. In a run, networks with different noise
-# start from the same weights, and labels that are wrong at 10% are so at 20%.
+# images (`paper` takes all), wrong labels and weights. In a run, networks with
+# different noise start from the same weights, and labels that are wrong at 10%
+# are so at 20%.
 
 # %%
-NOISE, load = (0.0, 0.1, 0.2), partial(data.load, s.images, shrink=True)
-draws = [
-    dict(seed=k, sample=load(n=s.n, seed=k),
-         test=load("test", n=s.n_test, seed=k)) for k in study.seeds(s.runs)
-]  # fmt: skip
+NOISE = 0.0, 0.1, 0.2
+draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -259,12 +258,10 @@ LAYERS = ["first layer", *(f"block {k}" for k in range(1, 5)), "last layer"]
 
 def one_run(sample, test, seed, noise, pixels, width, shift, how, device):
     """Errors and maps of one network, and what they cost."""
-    images = (adaptive_avg_pool2d(i.x * 2 - 1, pixels) for i in (sample, test))
-    x, new = (i.to(device) for i in images)
-    y = data.noisy(sample.y, noise, seed=seed).to(device)
-    net = models.preact_resnet18(k=width, channels=x.shape[1], seed=seed)
-    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, names=LAYERS)
-    both = (x, y), (new, test.y.to(device))
+    task = dict(pixels=pixels, noise=noise, seed=seed, device=device)
+    both, colors = data.noisy_task(sample, test, **task), sample.x.shape[1]
+    net = models.preact_resnet18(k=width, channels=colors, seed=seed)
+    how = dict(how, augment=usual(colors, shift), seed=seed, names=LAYERS)
     return watched(net.to(device), *both, **how)._asdict()
 
 
@@ -328,12 +325,15 @@ for k, id in zip(NOISE, ("fig1.first", "fig7", "fig2.first")):
 
 # %% tags=["hide-input"]
 swap = f"{len(used[0])} {s.images} images of {s.pixels} pixels, width "
-swap = "" if s.width == 64 else f"{swap}{s.width}, {s.epochs} epochs"
+swap += f"{s.width}, {s.epochs} epochs"
+whole = s.images, s.width, s.epochs, len(used[0])
+swap = "" if whole == ("cifar10", 64, 4000, 50_000) else swap
+also = f"{swap}." if swap else ""
 by, ones = dict(stand_in=swap, data=used), nets[:: s.runs]
 span = shared_limits(*(net["maps"]["plain"] for net in ones))
 says = {
     "fig1": "the first layer ends close to its start, and deep layers have a "
-    "block from the dashed line on.",
+    "block from the white line on.",
     "fig7": "the first layer ends close to its start.",
     "fig2": "deep layers are darker than in figure 1 and have clearer blocks, "
     "and the test error rises and falls again.",
@@ -343,10 +343,11 @@ for (id, text), k, net in zip(says.items(), NOISE, ones):
     at, marks = [row["epoch"] for row in net["errors"]][::2], start.iloc[0]
     fig = with_errors(maps, at, net["errors"], mark=marks, limits=span)
     about = f"Figure {id[3]}, label noise {k:.0%}, first of {s.runs} runs: "
-    about += "CKA of a layer at all pairs of epochs; errors. Dashed: perfect "
-    text = f"{about}fitting starts. By the paper, {text} {swap}."
+    about += "CKA of a layer at all pairs of epochs; errors. White: perfect "
+    text = f"{about}fitting starts. By the paper, {text} {also}"
     study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
     by["measured"] = {"start of perfect fitting": start.tolist()}
+    by["measured"]["largest novelty"] = u["largest"][k].mean()
     for claim in [c for c in effects if c.split(".")[0] == id]:
         study.claim(f"sharon.{claim}", effects=effects[claim], **by)
 
@@ -363,7 +364,7 @@ draw = dict(x="layer", y="change", hue="noise", col="kind", aspect=1)
 order = dict(kind=list(nets[0]["maps"]))
 fig = plots.curves(drawn, **draw, order=order, sharey=True, height=2.6)
 text = "Mean of 1 − CKA over all pairs of epochs, by layer (1: first, 6: last "
-text += f"layer); mean and standard error of {s.runs} runs. {swap}."
+text += f"layer); mean and standard error of {s.runs} runs. {also}"
 study.show(fig, "sharon.debiased", text, table=drawn)
 told = deeper("statistics of training").items()
 by["measured"] = {f"{k}, statistics of training": e.mean for k, e in told}
@@ -374,17 +375,18 @@ study.claim("sharon.debiased", effects=deeper("debiased"), **by)
 
 # %% tags=["hide-input"]
 cost = pd.DataFrame([net["cost"] for net in nets]).mean().to_frame("here")
-cost["paper"] = ["900, one GPU", "–", "900, six GPUs", "–", "170,000"]
+cost["paper"] = ["900", "–", "900, six GPUs", "–", "170,000"]
 study.table(cost, "One network (mean of all), and one of the paper's.")
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Images, width and length of training: see the settings. The paper finds the
-#   return of the first layer only in networks of width 52 and more.
+# - Images, width and length of training: see the settings. Of some tried with
+#   other seeds, `desktop` is the smallest whose error falls a second time with
+#   recomputed statistics; images that move took too long to be fitted.
+#   The paper finds the return only in networks of width 52 and more.
 # - Errors and maps have recomputed statistics of batch norm; those of training
 #   are beside them. At initialization the latter normalize nothing.
-# - The paper reads maps by eye; the criteria put numbers to what it reads.
 # - `benchmarks/bench_evolution.py` makes the maps of the paper's own grid:
 #   4000 epochs, 2048 images and six layers, with random features.
 #
@@ -392,7 +394,6 @@ study.table(cost, "One network (mean of all), and one of the paper's.")
 #
 # 1. Set `change = {"width": 16}`. Does the return of the first layer grow?
 # 2. Set `change = {"lr": 0.0003}`. Do blocks move with perfect fitting?
-# 3. Set `change = {"probes": 60, "part": 60}`. What does the bias do?
 
 # %% tags=["hide-input"]
 study.stamp()

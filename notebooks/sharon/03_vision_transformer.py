@@ -22,23 +22,20 @@
 # ```
 #
 # Training has a moment from which a network fits all its labels. Do the layers
-# of a transformer notice? By the paper they do, in all encoder blocks and at
-# that very moment.
+# of a transformer notice? By the paper they do, in all encoder blocks, at
+# about that moment.
 
 # %% tags=["hide-cell"]
-from functools import partial
-
 import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, models, plots, study
-from repalign.features.evolution import Evolution, Kernels, logged
+from repalign.features.evolution import Kernels, watched
 from repalign.features.transitions import described, novelty
 from repalign.machine import devices
 from repalign.plots.training import layer_table, shared_limits, with_errors
 from repalign.study.known import above_where_known as above
-from repalign.train import fit
 from repalign.train.moving import usual
 
 study.begin("sharon/03_vision_transformer")
@@ -150,8 +147,8 @@ s = study.settings(
     laptop=dict(small, depth=4, width=16, lr=0.002, batch=32, shift=0,
                 n=128, n_test=300, epochs=300, looks=24, probes=200, part=200,
                 runs=2),
-    desktop=dict(small, n=256, n_test=500, epochs=1800, looks=40, probes=500,
-                 part=500, runs=5),
+    desktop=dict(small, shift=0, n=512, n_test=500, epochs=400, looks=60,
+                 probes=500, part=500, runs=6),
     paper=dict(images="cifar10", pixels=32, patch=16, depth=12, width=768,
                heads=12, lr=0.0001, batch=128, shift=4, n=50_000,
                n_test=10_000, epochs=4000, probes=2048, part=512, runs=3,
@@ -173,15 +170,12 @@ s
 # ## Data
 #
 # Pixels are from $-1$ to 1; small images are averages. Each run draws its own
-# images, wrong labels and weights. In a run, the networks with and without
-# label noise start from the same weights.
+# images (`paper` takes all), wrong labels and weights. In a run, the networks
+# with and without label noise start from the same weights.
 
 # %%
-NOISE, load = (0.0, 0.2), partial(data.load, s.images, shrink=True)
-draws = [
-    dict(seed=k, sample=load(n=s.n, seed=k),
-         test=load("test", n=s.n_test, seed=k)) for k in study.seeds(s.runs)
-]  # fmt: skip
+NOISE = 0.0, 0.2
+draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -191,36 +185,29 @@ study.show(plots.strips(seen), "sharon.images", "Ten images, as used.")
 # %% [markdown]
 # ## Run
 #
-# `Evolution` measures errors at each logged epoch and keeps the Gram matrix of
-# each encoder block, not the network. Afterwards one product of these matrices
-# gives the whole map of a block.
+# `watched` trains a network. At each logged epoch it measures errors and keeps
+# the Gram matrix of every encoder block, not the network. Afterwards one
+# product of these matrices gives the whole map of a block.
 
 
 # %%
-def one_run(sample, test, seed, noise, size, shift, looks, part, how, device):
+def one_run(sample, test, seed, noise, size, shift, how, device):
     """Errors and maps of one transformer."""
-    side = size["image_size"]
-    images = (adaptive_avg_pool2d(i.x * 2 - 1, side) for i in (sample, test))
-    x, new = (i.to(device) for i in images)
-    y = data.noisy(sample.y, noise, seed=seed).to(device)
-    net = models.vit_small(10, channels=x.shape[1], seed=seed, **size)
-    end, (count, group) = how["epochs"], part
-    at = logged(end, looks)
-    kept = dict(batch_size=group, debiased=(False,))
-    look = Evolution(new[:count], (x, y), (new, test.y.to(device)), **kept)
-    how = dict(how, augment=usual(x.shape[1], shift), seed=seed, at=at)
-    fit(net.to(device), x, y, measure=look, **how)
-    names = [f"encoder block {k + 1}" for k in range(size["depth"])]
-    maps = dict(zip(names, look.cka().values(), strict=True))
-    return dict(errors=look.errors, maps={"plain": maps})
+    task = dict(pixels=size["image_size"], noise=noise, device=device)
+    both = data.noisy_task(sample, test, seed=seed, **task)
+    colors, depth = sample.x.shape[1], size["depth"]
+    net = models.vit_small(10, channels=colors, seed=seed, **size)
+    names = [f"encoder block {k + 1}" for k in range(depth)]
+    how = dict(how, augment=usual(colors, shift), seed=seed, names=names)
+    return watched(net.to(device), *both, **how)._asdict()
 
 
 size = {k: getattr(s, k) for k in ("patch", "depth", "width", "heads")}
-fixed = dict(size=dict(size, image_size=s.pixels), part=(s.probes, s.part))
-how = dict(epochs=s.epochs, lr=s.lr, batch_size=s.batch)
-fixed |= dict(shift=s.shift, looks=s.looks, how=how, device=str(where))
+how = {k: getattr(s, k) for k in ("epochs", "lr", "looks", "probes", "part")}
+how |= dict(batch_size=s.batch, kinds=["plain"])
+fixed = dict(size=dict(size, image_size=s.pixels), shift=s.shift, how=how)
 cells = [dict(d, noise=k) for k in NOISE for d in draws]
-nets = study.sweep(one_run, cells, **fixed)
+nets = study.sweep(one_run, cells, **fixed, device=str(where))
 
 # %% [markdown]
 # ## Numbers of the maps
@@ -241,7 +228,7 @@ u["block"] = u["layer"].map(LAYERS.index) + 1
 u = u.set_index(["noise", "block", "seed"]).sort_index()
 fits = u["at_fit"].unstack("block")  # a row for each noise and run
 half, deepest = s.depth // 2, fits[s.depth]
-mean = fits.mean(axis=1)
+mean = fits.mean(axis=1, skipna=False)
 deep = fits.iloc[:, half:].mean(axis=1) - fits.iloc[:, :half].mean(axis=1)
 shown = u.assign(CKA=1 - u["change"]).groupby(["noise", "block"])
 shown = shown[["CKA", "at_fit", "peak"]].mean()
@@ -255,7 +242,9 @@ study.table(shown, text)
 # %% tags=["hide-input"]
 swap = f"{s.depth} blocks of width {s.width}, {len(used[0])} {s.images} "
 swap += f"images of {s.pixels} pixels, {s.epochs} epochs"
-swap = "" if s.width == 768 else swap
+whole = s.images, s.width, s.epochs, len(used[0])
+swap = "" if whole == ("cifar10", 768, 4000, 50_000) else swap
+also = f"{swap}." if swap else ""
 rest, ones = dict(stand_in=swap, data=used), nets[:: s.runs]
 span = shared_limits(*(net["maps"]["plain"] for net in ones))
 for id, k, net in zip(("fig3", "fig17"), NOISE, ones):
@@ -265,9 +254,9 @@ for id, k, net in zip(("fig3", "fig17"), NOISE, ones):
     errors = net["errors"][1::2]  # both kinds of statistics are the same
     fig = with_errors(maps, at, errors, **limits)
     text = f"Figure {id[3:]}, label noise {k:.0%}, first of {s.runs} runs: "
-    text += "CKA of an encoder block at all pairs of epochs; errors. Dashed: "
+    text += "CKA of an encoder block at all pairs of epochs; errors. White: "
     text += "perfect fitting starts. By the paper, a bright square starts "
-    text += f"there, and more clearly so in deep blocks. {swap}."
+    text += f"there, and more clearly so in deep blocks. {also}"
     study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
     rest["measured"] = {"start of perfect fitting": start.tolist()}
     of = {"mean over blocks": mean[k], "last block": deepest[k]}
@@ -288,7 +277,7 @@ for ax in fig.axes:
     ax.axhline(1, color="0.5", lw=1, ls="--")
 text = "Novelty at the start of perfect fitting, over its median, by encoder "
 text += "block; mean and standard error over runs that have it (0 if none "
-text += f"has). Dashed: a steady drift. By the paper, it rises. {swap}."
+text += f"has). Dashed: a steady drift. By the paper, it rises. {also}"
 study.show(fig, "sharon.fig3.deep", text, table=drawn)
 effects = above({f"noise {k:.0%}: deeper less other": deep[k] for k in NOISE})
 rest["measured"] = {f"noise {k:.0%}": fits.loc[k].mean().to_dict()

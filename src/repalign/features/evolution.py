@@ -34,6 +34,7 @@ from repalign.train import accuracy, fit, log_epochs
 Pair = tuple[Tensor, Tensor]
 Names = str | Sequence[str] | None
 KINDS = OLD, NEW = "training", "recomputed"  # statistics of batch norm
+MAPS = PLAIN, DEBIASED, STALE = "plain", "debiased", "statistics of training"
 
 
 class Kernels:
@@ -136,29 +137,29 @@ class Watched(NamedTuple):
 
 
 def watched(
-    net: nn.Module, train: Pair, test: Pair, *, probes: int, part: int, looks: int, epochs: int,
-    names: Sequence[str] | None = None, **how: Any,
+    net: nn.Module, train: Pair, test: Pair, *, probes: int, part: int,
+    looks: int | Sequence[tuple[int, int, int]], epochs: int, names: Sequence[str] | None = None,
+    kinds: Sequence[str] = MAPS, **how: Any,
 ) -> Watched:  # fmt: skip
     """Train ``net`` by ``fit(net, *train, epochs=epochs, **how)`` and follow its layers, ``net.probed``.
 
-    There are ``looks`` at it, evenly spread over epochs on a logarithmic axis (all epochs if there are no
-    more), on the first ``probes`` test samples, in batches of ``part``. Maps are plain, debiased, and, where
-    the network has batch norm, plain with the statistics of training. ``names`` are what to call the layers.
+    There are ``looks`` at it (see :func:`logged`), on the first ``probes`` test samples, in batches of
+    ``part``. ``kinds`` of maps: plain, debiased, and plain with the statistics of training, which networks
+    without batch norm do not have. ``names`` are what to call the layers.
     """
-    kinds = KINDS if _has_batch_norm(net) else (NEW,)
-    look = Evolution(test[0][:probes], train, test, batch_size=part)
-    look.kernels |= {OLD: Kernels(part, debiased=(False,))} if OLD in kinds else {}
-    at = logged(epochs, looks)
+    kinds = [kind for kind in kinds if kind != STALE or _has_batch_norm(net)]
+    biased = tuple(kind == DEBIASED for kind in kinds if kind != STALE)
+    look = Evolution(test[0][:probes], train, test, batch_size=part, debiased=biased)
+    look.kernels |= {OLD: Kernels(part, debiased=(False,))} if STALE in kinds else {}
     begun = time.perf_counter()
-    history = fit(net, *train, epochs=epochs, at=at, measure=look, **how)
+    history = fit(net, *train, epochs=epochs, at=logged(epochs, looks), measure=look, **how)
     spent, trained = time.perf_counter() - begun, sum(history.seconds)
-    maps = {"plain": look.cka(), "debiased": look.cka(debiased=True)}
-    maps |= {"statistics of training": look.cka(statistics=OLD)} if OLD in kinds else {}
+    maps = {kind: look.cka(kind == DEBIASED, OLD if kind == STALE else NEW) for kind in kinds}
     minutes = trained, spent - trained, time.perf_counter() - begun - spent
     cost = {
         f"{what}, minutes": v / 60 for what, v in zip(("training", "looks", "maps"), minutes, strict=True)
     }
-    cost["kept kernels, MB"] = look.kernels[NEW].bytes / 2e6  # the plain ones
+    cost["kept kernels, MB"] = look.kernels[NEW].bytes / len(biased) / 1e6  # of one kind
     weights = sum(v.numel() * v.element_size() for v in net.state_dict().values())
     cost["checkpoints would be, MB"] = weights * len(look.epochs) / 1e6
     called = names or look.kernels[NEW].layers

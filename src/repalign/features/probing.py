@@ -126,9 +126,11 @@ def told_by_probes(found: Mapping[str, Any], *, perfect: float = 0.005) -> list[
 
     ``start`` is the epoch of the first training error of at most ``perfect`` (NaN if never), the best
     epoch that with the lowest test error before. Of the similarity with initialization: ``near`` is its mean
-    from the start to twice as long, minus that of the best epoch, and ``gone`` the same mean minus the last.
-    ``change`` is the mean of 1 − similarity over pairs; ``wider`` the range of similarities over pairs minus
-    that of CKA. ``descent`` is the highest test error of a probe after its own best epoch, minus the last.
+    from the start to twice as long, minus that of the best epoch, and ``gone`` the same mean minus the last
+    (NaN if that is among them). ``change`` is the mean of 1 − similarity over pairs; ``wider`` the range of
+    similarities over pairs minus that of CKA. ``descent`` is the second descent of a probe's test error: from
+    the highest after its own best epoch, the fall to the last or the rise from the best, whichever is
+    smaller; ``own_descent`` is that of the network. Where there is no start, these are NaN.
     """
     rows = [row for row in found["errors"] if row["statistics"] == "recomputed"]
     at, train, test = ([row[key] for row in rows] for key in ("epoch", "train", "test"))
@@ -139,17 +141,25 @@ def told_by_probes(found: Mapping[str, Any], *, perfect: float = 0.005) -> list[
     for kind, maps in found["maps"].items():
         for layer, of in maps.items():
             held, mine = float(of[hold, 0].mean()), found["wrong"][kind][layer]
-            best = milestones(at, train, mine, perfect=perfect).best
             numbers = {
                 "start": start,
                 "near": held - float(of[when.best, 0]),
-                "gone": held - float(of[-1, 0]),
+                "gone": math.nan if 2 * start >= at[-1] else held - float(of[-1, 0]),
                 "change": change(of),
                 "wider": _range(of) - _range(found["cka"]),
-                "descent": max(mine[best:]) - mine[-1],
+                "descent": _second_descent(mine, when.fit),
+                "own_descent": _second_descent(test, when.fit),
             }
             told.append({"kind": kind, "layer": layer, **numbers})
     return told
+
+
+def _second_descent(errors: Sequence[float], fit: int | None) -> float:
+    if not fit:
+        return math.nan
+    best = min(range(fit), key=errors.__getitem__)
+    highest = max(errors[best + 1 :])
+    return min(highest - errors[best], highest - errors[-1])
 
 
 def _range(of: Tensor) -> float:

@@ -9,14 +9,13 @@ from repalign.plots.depths import layer_maps
 from repalign.plots.dots import forest, ranked, scatter, spreads
 from repalign.plots.frames import averaged
 from repalign.plots.lines import POINTS, alignment, curves, modes, spread, thresholds
-from repalign.plots.maps import epoch_maps, matrix, strips
+from repalign.plots.maps import matrix, strips
 
 __all__ = [
     "POINTS",
     "alignment",
     "averaged",
     "curves",
-    "epoch_maps",
     "forest",
     "layer_maps",
     "matrix",

@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from repalign.plots.maps import _edges
-
 # Epochs that a map can show; more only make files large.
 POINTS = 200
 
@@ -36,6 +34,9 @@ def with_errors(
     """
     shown = _shown(epochs)
     edges, layers = _edges([epochs[k] for k in shown]), list(maps)
+    for layer, values in maps.items():
+        if np.shape(values) != (len(epochs), len(epochs)):
+            raise ValueError(f"{layer} should be {len(epochs)} × {len(epochs)}, but is {np.shape(values)}.")
     centers, marked = np.asarray(epochs, float)[shown], mark is not None and np.isfinite(mark)
     centers[0] = max(centers[0], edges[0] ** 0.5 * edges[1] ** 0.5)
     places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
@@ -58,13 +59,16 @@ def with_errors(
     for row in places:
         axes[row[0]].set_ylabel("epoch")
     ax, table = axes["…"], pd.DataFrame(list(errors))
-    for style, (kind, part) in zip(("--", "-"), table.groupby("statistics", sort=False), strict=False):
+    kinds = dict(list(table.groupby("statistics", sort=False)))
+    for style, (kind, part) in zip(("--", "-")[-len(kinds) :], kinds.items(), strict=True):
         for k, name in enumerate(("test", "train")):
-            ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=f"{name}, {kind}")
+            label = f"{name}, {kind}" if len(kinds) > 1 else name
+            ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=label)
     if marked:
         ax.axvline(mark, color="0.5", ls="--", lw=1.2)
     ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
-    ax.legend(ncols=2, fontsize="small", title="error, statistics of batch norm")
+    title = "error, statistics of batch norm" if len(kinds) > 1 else None
+    ax.legend(ncols=2, fontsize="small", title=title)
     return figure
 
 
@@ -89,3 +93,15 @@ def _shown(epochs: Sequence[int]) -> np.ndarray:
         return np.arange(len(epochs))
     wanted = np.geomspace(max(epochs[0], epochs[1] / 2), epochs[-1], POINTS)
     return np.unique(np.searchsorted(epochs, wanted).clip(0, len(epochs) - 1) * (wanted > epochs[1] / 2))
+
+
+def _edges(epochs: Sequence[int]) -> np.ndarray:
+    """Borders of cells around epochs on a logarithmic axis, with room for epoch 0 before 1."""
+    at = np.asarray(epochs, float)
+    if len(at) < 2 or (np.diff(at) <= 0).any() or at[0] < 0:
+        raise ValueError(f"epochs should rise from 0 or more, at least two of them, but are {list(epochs)}.")
+    if at[0] == 0:
+        at = np.concatenate([[at[1] ** 2 / at[2] if len(at) > 2 else at[1] / 2], at[1:]])
+        at[0] = min(at[0], at[1] / 1.5)
+    middle = np.sqrt(at[1:] * at[:-1])
+    return np.concatenate([[at[0] ** 2 / middle[0]], middle, [at[-1] ** 2 / middle[-1]]])

@@ -29,7 +29,13 @@ def shifted(x: Tensor, generator: torch.Generator, *, pad: int = 2, fill: float 
 def usual(channels: int, pad: int) -> Callable[[Tensor, torch.Generator], Tensor]:
     """The augmentation for images from -1 to 1: in color shifted and mirrored, in gray only shifted.
 
+    What moves in is black, -1.
+
     >>> usual(1, 1)(torch.ones(2, 1, 5, 5), torch.Generator().manual_seed(0)).shape
     torch.Size([2, 1, 5, 5])
     """
-    return partial(crop_and_flip, pad=pad) if channels == 3 else partial(shifted, fill=-1.0, pad=pad)
+    return partial(_in_color, pad=pad) if channels == 3 else partial(shifted, fill=-1.0, pad=pad)
+
+
+def _in_color(x: Tensor, generator: torch.Generator, pad: int) -> Tensor:
+    return crop_and_flip(x + 1, generator, pad=pad) - 1
