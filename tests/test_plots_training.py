@@ -37,6 +37,14 @@ def test_one_kind_of_errors_needs_no_name():
     plt.close(figure)
 
 
+def test_errors_fill_their_axis_once_training_has_begun():
+    test = dict(zip(EPOCHS, (0.9, 0.2, 0.3, 0.25, 0.21), strict=True))
+    figure = with_errors(MAPS, EPOCHS, [{**row, "test": test[row["epoch"]]} for row in ERRORS])
+    (errors,) = (ax for ax in figure.axes if ax.get_ylabel() == "error")
+    assert errors.get_ylim() == (0, pytest.approx(1.8 * 0.3))
+    plt.close(figure)
+
+
 def test_cells_lie_around_their_epochs():
     edges = _edges(EPOCHS)
     assert (np.diff(edges) > 0).all()

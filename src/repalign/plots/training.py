@@ -31,6 +31,7 @@ def with_errors(
     All axes of epochs are logarithmic, with epoch 0 before 1. ``errors`` has rows with epoch, train, test and
     the ``statistics`` of batch norm with which they were measured. ``limits`` are the ends of a layer's
     colors (default: its range), ``mark`` is an epoch to point out: the first of perfect fitting; NaN is none.
+    The axis of errors has room for all test errors since the lowest, and may leave out the first.
     """
     shown = _shown(epochs)
     edges, layers = _edges([epochs[k] for k in shown]), list(maps)
@@ -66,7 +67,11 @@ def with_errors(
             ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=label)
     if marked:
         ax.axvline(mark, color="0.5", ls="--", lw=1.2)
-    ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, None))
+    test = part["test"].to_numpy()
+    top = min(
+        1.0, 1.8 * test[test.argmin() :].max()
+    )  # an untrained network's error would hide a second descent
+    ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, top))
     title = "error, statistics of batch norm" if len(kinds) > 1 else None
     ax.legend(ncols=2, fontsize="small", title=title)
     return figure
