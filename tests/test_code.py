@@ -563,14 +563,6 @@ print(late)
     assert {"repalign.data:", "repalign.measures:"} <= set(found)  # imported, if only to run
 
 
-def test_a_parameter_is_not_the_module_of_its_name():
-    files = {path: textwrap.dedent(text).encode() for path, text in FILES.items()}
-    page = "from repalign import measures\ndef f(measures, k=measures.area):\n    return measures\nf(1)"
-    assert "repalign.measures:area" in Sources(files).page(page)
-    assert "repalign.measures" not in Sources(files).page(page)
-    assert "repalign.measures" in Sources(files).page(page.replace("measures, k", "k"))
-
-
 def test_every_public_name_of_the_package_has_its_code():
     """Whatever a page takes from the package, its key finds the definition and what that uses."""
     package, roots = on_disk(), []

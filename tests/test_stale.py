@@ -131,6 +131,15 @@ def test_a_new_set_or_network_makes_no_record_stale(monkeypatch, path, old, new,
     assert (stale.made_by(page, "desktop") == before) is same
 
 
+@pytest.mark.parametrize(("parameter", "same"), [("data", True), ("sample", False)])
+def test_a_parameter_is_not_the_module_of_its_name(monkeypatch, parameter, same):
+    """A page that hands all of ``data`` to something depends on all of it, one with such a parameter not."""
+    page = f"from repalign import data\n\ndef cell({parameter}, seed):\n    return data\n\ncell(1, 2)\n"
+    before = stale.made_by(page, "desktop")
+    monkeypatch.setattr(stale, "on_disk", lambda: edited("data/cameras.py", "return", "return 1 *"))
+    assert (stale.made_by(page, "desktop") == before) is same
+
+
 def test_code_is_not_compared_across_versions_of_python(root):
     then = {**made(root), "code": "other", "python": "3.9"}
     claim = {"criterion": "the mean is above 0"}

@@ -116,7 +116,7 @@ class Sources:
         statements = {id(s): s for made in [*script.made.values(), script.effects] for s in made}
         seen = _Seen(reached=self._runs(script.aliases))
         for statement in statements.values():
-            self._names(_unshadowed(statement), script, seen)
+            self._names(statement, script, seen)
         return sorted(m if name == ALL else f"{m}:{name}" for m, name in seen.reached if m)
 
     def _node(self, root: str) -> _Node:
@@ -303,18 +303,6 @@ def _dotted(node: ast.AST) -> Iterator[list[str]]:
         return
     for child in ast.iter_child_nodes(inner):
         yield from _dotted(child)
-
-
-def _unshadowed(statement: ast.stmt) -> ast.stmt:
-    """``statement`` with the parameters of its functions unnamed: ``data`` may be a module outside alone."""
-    for node in ast.walk(statement):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            known = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
-            body = node.body if isinstance(node.body, list) else [node.body]
-            for part in (inner for line in body for inner in ast.walk(line)):
-                if isinstance(part, ast.Name) and part.id in known:
-                    part.id = "_"
-    return statement
 
 
 def strings(node: ast.AST) -> Iterator[str]:

@@ -7,6 +7,7 @@ other profiles, and the parts of the package that no number depends on.
 from __future__ import annotations
 
 import ast
+import copy
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def made_by(source: str, profile: str) -> dict[str, str]:
     trees, settings = _that_counts(source, profile)
     statements = [statement for tree in trees for statement in tree.body]
     package = on_disk()
-    roots = package.page("\n".join(map(ast.unparse, statements)))
+    roots = package.page("\n".join(ast.unparse(_unshadowed(statement)) for statement in statements))
     # Of a table of networks or recipes, the rows that the page names: others may be added and changed.
     named = {text for tree in (*statements, ast.parse("\n".join(settings))) for text in strings(tree)}
     used = package.digest(roots, libraries=False, beside=_BESIDE, named=named)
@@ -64,6 +65,19 @@ def stale(root: Path, pages: list[Page]) -> dict[str, list[str]]:
     """The pages whose newest record is stale, with what has changed."""
     found = {page.name: reasons(page, record) for page in pages if (record := newest(root, page.name))}
     return {name: changed for name, changed in found.items() if changed}
+
+
+def _unshadowed(statement: ast.stmt) -> ast.stmt:
+    """A copy with the parameters of functions unnamed inside them: ``data`` may be a module outside alone."""
+    statement = copy.deepcopy(statement)
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            known = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+            body = node.body if isinstance(node.body, list) else [node.body]
+            for part in (inner for line in body for inner in ast.walk(line)):
+                if isinstance(part, ast.Name) and part.id in known:
+                    part.id = "_"
+    return statement
 
 
 def _that_counts(source: str, profile: str) -> tuple[list[ast.Module], list[str]]:
