@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repalign.linear import logistic_descent, squared_descent
+from repalign.linear import logistic_descent, norm_at, squared_descent
 
 
 def problem(seed, n, d, m=7):
@@ -110,3 +110,24 @@ def test_divergence_is_infinite_and_stays_where_it_is():
     # One step that ends it all: η σ² / n = 1.
     exact = squared_descent(phi, quiet, phi, quiet, eta=2.0, steps=torch.tensor([0, 1, 2]))
     assert exact.train.tolist() == [0.5, 0.0, 0.0]
+
+
+@given(st.integers(0, 2**31), st.floats(0.5, 3.0))
+def test_norms_at_shares_of_the_loss(seed, sigma):
+    """Where all singular values are the same, all weights grow in step."""
+    q = torch.linalg.qr(problem(seed, 6, 6)[0]).Q
+    y = problem(seed, 6, 6)[1]
+    path = squared_descent(sigma * q, y, q, y, eta=0.01, steps=torch.arange(3000))
+    shares = torch.tensor([0.1, 0.5, 0.9])
+    expected = (1 - (1 - shares.double()).sqrt()) * y.norm() / sigma
+    reached = shares <= 1 - path.train[-1] / path.train[0]
+    found = norm_at(path, shares.tolist())
+    assert torch.allclose(found[reached], expected[reached], rtol=1e-3)
+    assert found[~reached].isnan().all()
+
+
+def test_norms_need_the_whole_path():
+    phi, y, test, test_y = problem(0, 9, 4)
+    path = squared_descent(phi, y, test, test_y, eta=0.1, steps=torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="begin at step 0"):
+        norm_at(path, [0.5])

@@ -78,6 +78,26 @@ def squared_descent(
     return _curves(t, losses, errors, w, chosen, phi)
 
 
+def norm_at(path: Descent, shares: Sequence[float]) -> Float[Tensor, " s"]:
+    """‖w‖ where ``path`` has removed each of ``shares`` of the training loss, NaN where it never does.
+
+    The path begins at step 0, where nothing is removed; between two of its steps the norm is interpolated.
+
+    >>> x = torch.eye(2).double()
+    >>> path = squared_descent(2 * x, x[0], x, x[0], eta=1e-4, steps=torch.arange(20_000))
+    >>> norm_at(path, [0.75, 1.0])         # half of the weight that fits removes three quarters
+    tensor([0.2500,    nan], dtype=torch.float64)
+    """
+    if path.steps[0] != 0:
+        raise ValueError(f"the path should begin at step 0, but begins at step {float(path.steps[0]):g}.")
+    removed = 1 - path.train / path.train[0]
+    wanted = torch.as_tensor(shares).to(removed)
+    after = torch.searchsorted(removed, wanted).clamp(1, len(removed) - 1)
+    start, end = removed[after - 1], removed[after]
+    norm = path.norm[after - 1].lerp(path.norm[after], (wanted - start) / (end - start))
+    return norm.where((wanted > 0) & (wanted <= removed[-1]), torch.nan)
+
+
 @numpy_too
 def logistic_descent(
     phi: Float[Tensor, "n d"],

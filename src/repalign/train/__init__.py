@@ -9,6 +9,7 @@
 (3.0, 'epochs')
 """
 
+from repalign.train.apart import fit_apart
 from repalign.train.from_files import fit_images, image_accuracy, image_view
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
 from repalign.train.in_turn import curve_area, learning_areas, learning_curve, pretrain
@@ -31,6 +32,7 @@ __all__ = [
     "crop_and_flip",
     "curve_area",
     "fit",
+    "fit_apart",
     "fit_images",
     "fit_many",
     "image_accuracy",
