@@ -264,19 +264,23 @@ def as_demo(sample, seed, loss, width, depth, epochs, batch, device):
 # All runs on both sets give one table: a row for every network, data set, run,
 # stage, layer and threshold. What is computed already comes from the store.
 
+
 # %%
-how = dict(width=s.width, depth=s.depth, epochs=s.epochs, batch=s.batch)
-kinds = {"with biases": (one_run, s.runs)}
-kinds["the demo's"], found = (as_demo, s.demo_runs), []
-for network, (fn, count) in kinds.items():
-    cells = [
+def cells(count):
+    """A configuration for each data set and run."""
+    return [
         dict(sample=sample, seed=seed, loss=loss)
         for samples, loss in ((digits, "logistic"), (slices, "squared"))
         for sample, seed in zip(samples, seeds[:count])
     ]
-    rows = study.sweep(fn, cells, device=str(where), **how)
-    found.append(rows.assign(network=network))
-runs = pd.concat(found, ignore_index=True)
+
+
+how = dict(width=s.width, depth=s.depth, epochs=s.epochs, batch=s.batch)
+how["device"] = str(where)
+ours = study.sweep(one_run, cells(s.runs), **how).assign(network="with biases")
+demo = study.sweep(as_demo, cells(s.demo_runs), **how)
+runs = pd.concat([ours, demo.assign(network="the demo's")], ignore_index=True)
+counts = {"with biases": s.runs, "the demo's": s.demo_runs}
 cell = ["network", "sample", "stage", "seed", "layer"]
 areas = runs.drop_duplicates(cell).drop(columns=["tau", "alignment"])
 
@@ -295,7 +299,7 @@ for network, part in changing.groupby("network", sort=False):
     id = "imani.fig7" + ("" if network == "with biases" else ".demo")
     seen = f"""Figure 7, network: {network}, on {len(digits[0])} images of
     {digits[0].name} (left) and {len(slices[0])} samples of {slices[0].name}
-    (right), mean of {kinds[network][1]} runs, bands of one standard error. The
+    (right), mean of {counts[network]} runs, bands of one standard error. The
     paper's order is, before training (dashed): the deeper the layer, the
     lower; after training (solid): the deeper the layer, the longer the curve
     keeps its height."""
@@ -347,7 +351,7 @@ for id, network, stages, number in (
         "epochs, at most": ends.epochs.max().to_dict(),
         "loss at the end, at most": ends.loss_at_end.max().to_dict(),
     }
-    count = kinds[network][1]
+    count = counts[network]
     about["data"] = [*digits[:count], *slices[:count]]
     about |= dict(seeds=seeds[:count], size=(*size, number))
     study.claim(id, effects=effects, measured=measured, **about)
