@@ -111,7 +111,7 @@ s = study.settings(
         few, pixels=8, width=4, examples_by=(250, 2000), epochs_by=(99, 50),
         epochs_up_by=(99, 50), draw_from=1000, n_test=50),
     laptop=dict(
-        few, pixels=16, width=8, examples_by=(160, 1200), epochs_by=(24, 12),
+        few, pixels=16, width=8, examples_by=(200, 1500), epochs_by=(24, 12),
         epochs_up_by=(6, 6), draw_from=10_000, n_test=200),
     desktop=dict(
         few | dict(groups=(20, 10)), pixels=16, width=8, examples_by=(40, 200),

@@ -138,8 +138,8 @@ s = study.settings(
         small | dict(draw_from=1000), n_before=64, n=64, n_test=64,
         before_epochs=1, steps=(1, 4), runs=2),
     laptop=dict(
-        small, n_before=320, n=320, n_test=160, before_epochs=5,
-        steps=(12, 36), runs=3),
+        small, n_before=256, n=256, n_test=128, before_epochs=4,
+        steps=(10, 30), runs=3),
     desktop=dict(
         small, n_before=1920, n=1280, n_test=640, before_epochs=15,
         steps=(100, 1000), runs=5),
