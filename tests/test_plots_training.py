@@ -45,6 +45,18 @@ def test_errors_fill_their_axis_once_training_has_begun():
     plt.close(figure)
 
 
+@pytest.mark.parametrize("constrained", [False, True])
+def test_no_number_beside_the_colors_is_cut_off(constrained):
+    with plt.rc_context({"figure.constrained_layout.use": constrained}):
+        figure = with_errors(MAPS | {"five": np.eye(5) / 3}, EPOCHS, ERRORS)
+        figure.canvas.draw()
+    bars = [bar for ax in figure.axes for bar in ax.child_axes]
+    ends = [label.get_window_extent().x1 for bar in bars for label in bar.get_yticklabels()]
+    assert len(bars) == 5
+    assert max(ends) < figure.bbox.width
+    plt.close(figure)
+
+
 def test_cells_lie_around_their_epochs():
     edges = _edges(EPOCHS)
     assert (np.diff(edges) > 0).all()

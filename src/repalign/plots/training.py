@@ -43,6 +43,7 @@ def with_errors(
     places: list[list[Any]] = [layers[k : k + columns] for k in range(0, len(layers), columns)]
     places[-1] += [".."] * (columns - len(places[-1]))
     figure = plt.figure(figsize=(size * columns * 1.3, size * (1.12 * len(places) + 0.8)))
+    figure.set_layout_engine("constrained", rect=(0, 0, 0.95, 1))  # room for the numbers of the last colors
     heights = [1.0] * len(places) + [0.7]
     axes = figure.subplot_mosaic([*places, ["…"] * columns], height_ratios=heights, empty_sentinel="..")
     for layer, values in maps.items():
