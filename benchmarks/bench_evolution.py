@@ -7,7 +7,7 @@ Random features stand for those of the paper's network, a ResNet18 of width 64 o
 - looks: the kernels of all layers at one epoch, on batches of 512 examples and of features as wide as the
   network's. They are made while a network trains. A few are timed, and the time for all epochs is given;
 - maps: for each layer the product of its kernels of all epochs, from the file in which they are kept.
-  Their time does not depend on the width of layers, so that narrow features do. Some are computed in full,
+  Their time does not depend on the width of layers, so that narrow features do. One is computed in full,
   and the time for all layers is given.
 
 The paper reports about 15 hours on six GPUs for the maps of a network, from 170 GB of checkpoints.
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=2048)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--looks", type=int, default=3)
-    parser.add_argument("--maps", type=int, default=2)
+    parser.add_argument("--maps", type=int, default=1)
     given = parser.parse_args()
     grid = {"epochs": given.epochs, "examples": given.examples, "batch": given.batch}
     curves = growth(**grid)
