@@ -110,6 +110,7 @@ def measure_linear():
     data, y = (normal(20, 3), torch.ones(20), normal(9, 3), torch.ones(9)), torch.arange(4)
     for descend in (linear.squared_descent, linear.logistic_descent):
         descend(*data, eta=0.1, steps=y), descend(*data, eta=(0.1, 0.2), steps=y)
+        linear.norm_at(descend(*data, eta=0.1, steps=y), [0.1, 0.9])
 
 
 def measure_probes():

@@ -179,6 +179,9 @@ MEASURES = {
     "squared_descent": lambda on: linear.squared_descent(
         on(PHI), on(Y), on(PHI), on(Y), eta=(0.1, 0.5), steps=STEPS
     ),
+    "norm_at": lambda on: linear.norm_at(
+        linear.squared_descent(on(PHI), on(Y), on(PHI), on(Y), eta=0.1, steps=STEPS), [0.01, 1.0]
+    ),
     "logistic_descent": lambda on: linear.logistic_descent(
         on(PHI), on(Y.sign()), on(PHI), on(Y.sign()), eta=(0.1, 0.5), steps=on(STEPS)
     ),

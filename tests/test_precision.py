@@ -66,6 +66,10 @@ CALLS = {
         [PHI, SIGNS, PHI, SIGNS],
         lambda *data: linear.squared_descent(*data, eta=1e-8, steps=STEPS),
     ),
+    linear.norm_at: (
+        [PHI, SIGNS, PHI, SIGNS],
+        lambda *data: linear.norm_at(linear.squared_descent(*data, eta=1e-8, steps=STEPS), [0.01, 0.02]),
+    ),
     linear.logistic_descent: (
         [PHI, SIGNS, PHI, SIGNS],
         lambda *data: linear.logistic_descent(*data, eta=1e-8, steps=STEPS // 1000),
