@@ -89,6 +89,17 @@ def test_the_page_shows_ratio_aim_bound_and_memory(tmp_path):
     assert "At commit abc." in text
 
 
+def test_a_day_with_one_benchmark_does_not_hide_the_others(tmp_path):
+    page(tmp_path, [row()])
+    later = {"bench_searches": {"rows": [row(work="searching")], "commit": "def"}}
+    record = {"date": "2026-01-02", "machine": "a machine", "benchmarks": later}
+    (tmp_path / "records" / "bench" / "2026-01-02.json").write_text(json.dumps(record))
+    text = bench.page(tmp_path)
+    assert "At commit abc." in text
+    assert "At commit def." in text
+    assert "Last measured on 2026-01-02" in text
+
+
 def test_what_did_not_run_says_why(tmp_path):
     text = page(tmp_path, [row(theirs=None), row(theirs=None, why="does not fit in memory")])
     assert "<td>not installed</td>" in text

@@ -74,9 +74,11 @@ def fallen(before: dict[str, Any] | None, name: str, rows: list[dict[str, Any]])
 
 
 def newest(root: Path) -> dict[str, Any] | None:
-    """The newest record of the benchmarks."""
+    """The newest record of the benchmarks, with older reports of those that it does not hold."""
     found = sorted((root / "records" / "bench").glob("*.json"))
-    return json.loads(found[-1].read_text(encoding="utf-8")) if found else None
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    reports = {name: report for record in records for name, report in record["benchmarks"].items()}
+    return {**records[-1], "benchmarks": reports} if records else None
 
 
 def page(root: Path) -> str:
@@ -85,7 +87,7 @@ def page(root: Path) -> str:
     if record is None:
         return "No benchmark has been recorded yet: `repalign bench`.\n"
     reports = dict(sorted(record["benchmarks"].items()))
-    text = f"Measured on {record['date']}: {record['machine']}.\n\n"
+    text = f"Last measured on {record['date']}: {record['machine']}.\n\n"
     text += _ratios([row for report in reports.values() for row in report["rows"]])
     text += _curves([curve for report in reports.values() for curve in report.get("curves", [])])
     for name, report in reports.items():
