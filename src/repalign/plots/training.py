@@ -68,10 +68,9 @@ def with_errors(
             ax.plot(centers, part[name].to_numpy()[shown], color=f"C{k}", ls=style, label=label)
     if marked:
         ax.axvline(mark, color="0.5", ls="--", lw=1.2)
-    test = part["test"].to_numpy()
-    top = min(
-        1.0, 1.8 * test[test.argmin() :].max()
-    )  # an untrained network's error would hide a second descent
+    # The error of the untrained network would hide a second descent.
+    test = kinds[list(kinds)[-1]]["test"].to_numpy()
+    top = min(1.0, 1.8 * test[test.argmin() :].max())
     ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, top))
     title = "error, statistics of batch norm" if len(kinds) > 1 else None
     ax.legend(ncols=2, fontsize="small", title=title)
