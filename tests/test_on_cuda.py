@@ -93,6 +93,7 @@ MEASURES = {
     "alignment_curve at thresholds": lambda on: alignment.alignment_curve(on(PHI), on(Y), on(Y.abs())),
     "cumulative_power of a kernel": lambda on: alignment.cumulative_power(on(KERNEL), on(TARGETS)),
     "cumulative_power of features": lambda on: alignment.cumulative_power(on(PHI), on(Y), kind="features"),
+    "class_pairs": lambda on: alignment.class_pairs(on(PHI), on(LABELS), torch.linspace(0, 1, 5)),
     "gd_loss": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, STEPS),
     "gd_loss, steps there": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, on(STEPS)),
     "predicted_error": lambda on: [

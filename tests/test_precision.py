@@ -22,6 +22,7 @@ def symmetric(d):
 # Large: norms and products of these overflow float16, whose largest number is 65504.
 PHI, Y = 3000 * normal(40, 6), 500 * normal(40, 2, seed=1)
 SIGNS = torch.tensor([1.0, -1.0] * 20)
+CLASSES, TAU = torch.arange(40) % 3, torch.tensor([0.0, 2000.0])
 A, B, K = 10_000 * symmetric(4), 5000 * symmetric(4).flip(0, 1), 10_000 * symmetric(40)
 STEPS = torch.tensor([0, 3, 100_000])
 START = torch.tensor([0.25, 0.5])
@@ -35,6 +36,7 @@ CALLS = {
     alignment.alignment_curve: ([PHI, Y], alignment.alignment_curve),
     alignment.cumulative_power: ([PHI, Y], alignment.cumulative_power),
     alignment.kernel_spectrum: ([K, Y], alignment.kernel_spectrum),
+    alignment.class_pairs: ([PHI], lambda x: alignment.class_pairs(x, CLASSES, TAU)),
     alignment.gd_loss: ([PHI, Y], lambda x, y: alignment.gd_loss(alignment.spectrum(x, y), 1e-10, STEPS)),
     alignment.predicted_error: (
         [torch.tensor([3e4, 2e4, 1.0]), torch.tensor([500.0, 400.0, 3e4])],

@@ -29,6 +29,25 @@ def test_dslr_shows_smaller_objects_somewhere_in_a_room():
     assert room.std() > 0.05
 
 
+def test_photographs_are_seen_in_color():
+    """A photograph hides the room wherever it is, black parts too; noise and room differ by channel."""
+    black = torch.zeros(20, 3, 32, 32)
+    assert torch.equal(data.camera(black, "amazon", seed=0), black)
+    noisy = data.camera(black, "webcam", seed=0)
+    assert noisy.mean().item() == pytest.approx(0.2, abs=0.01)
+    room = data.camera(black, "dslr", seed=0)
+    assert room[:, :, 12:20, 12:20].max() == 0
+    assert room[:, :, [0, -1]].mean().item() == pytest.approx(0.25, abs=0.03)
+    for seen in (noisy, room):
+        assert not torch.equal(seen[:, 0], seen[:, 1])
+
+
+def test_gray_photographs_and_objects_differ_only_where_they_are_dark():
+    white = torch.ones(5, 1, 32, 32)
+    three = data.camera(white.expand(-1, 3, -1, -1), "dslr", seed=0)
+    assert torch.allclose(three[:, :, 12:20, 12:20], data.camera(white, "dslr", seed=0)[:, :, 12:20, 12:20])
+
+
 @pytest.mark.parametrize("domain", ["webcam", "dslr"])
 def test_a_seed_says_it_all(domain):
     one, again, other = (data.camera(SQUARE, domain, seed=seed) for seed in (1, 1, 2))
@@ -43,3 +62,5 @@ def test_wrong_input_is_refused():
         data.camera(SQUARE, "phone", seed=0)
     with pytest.raises(ValueError, match="floats"):
         data.camera(SQUARE.byte(), "webcam", seed=0)
+    with pytest.raises(ValueError, match="1 or 3"):
+        data.camera(SQUARE.expand(-1, 2, -1, -1), "webcam", seed=0)

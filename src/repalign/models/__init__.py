@@ -20,6 +20,7 @@ from torch import nn
 
 from repalign.models import transfer
 from repalign.models.cnn import VGG, SimpleCNN
+from repalign.models.fine_tuning import with_head
 from repalign.models.from_torchvision import imagenet, vit_b_16, vit_small
 from repalign.models.image_rows import ImageRows
 from repalign.models.initialization import initialize
@@ -110,4 +111,5 @@ __all__ = [
     "vit_b_16",
     "vit_small",
     "wide_resnet",
+    "with_head",
 ]

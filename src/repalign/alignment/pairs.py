@@ -1,0 +1,50 @@
+"""Alignment with every binary task that two classes make, as Imani et al. (§7.3) average it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from repalign._arrays import numbers, numpy_too, same_rows
+from repalign.alignment.spectra import spectrum
+
+
+class ClassPairs(NamedTuple):
+    """One row for each two classes, as ``itertools.combinations`` orders them, of n samples together.
+
+    area   area under the curve of alignment, as a share of the largest possible, n√n
+    value  the curve itself, as a share of ‖y‖² = n
+    """
+
+    area: Float[Tensor, " p"]
+    value: Float[Tensor, "p t"]
+
+
+@numpy_too
+def class_pairs(phi: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: Float[Tensor, " t"]) -> ClassPairs:
+    """Alignment of the samples of two classes with labels ±1 that tell which is which, for every two classes.
+
+    ``y`` holds class numbers. Thresholds ``tau`` are shares of √n, the largest singular value that n rows of
+    length one can have.
+
+    >>> phi, y = torch.eye(3)[[0, 0, 1, 2]], torch.tensor([0, 0, 1, 1])
+    >>> class_pairs(phi, y, torch.tensor([0.0, 0.6])).value     # all of y, then the class whose rows agree
+    tensor([[1.0000, 0.5000]])
+    """
+    phi = numbers(phi, "phi", "n d")
+    same_rows(phi, y, "phi and y")
+    classes, y = y.unique().tolist(), y.to(phi.device)
+    if len(classes) < 2:
+        raise ValueError(f"pairs of classes need two classes or more, but y has {len(classes)}.")
+    areas, values = [], []
+    for first, second in combinations(classes, 2):
+        rows = (y == first) | (y == second)
+        n = int(rows.sum())
+        spec = spectrum(phi[rows], torch.where(y[rows] == second, 1.0, -1.0))
+        areas.append(spec.area() / n**1.5)
+        values.append(spec.curve(tau * n**0.5).value / n)
+    return ClassPairs(torch.stack(areas), torch.stack(values))
