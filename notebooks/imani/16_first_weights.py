@@ -105,8 +105,8 @@ change = {}  # for example {"runs": 3}: replaces values in the table below
 s = study.settings(
     profile,
     change,
-    smoke=dict(n=100, steps=4, runs=2, lr_sgd=[0.1]),
-    laptop=dict(n=500, steps=150, runs=3, lr_sgd=[0.1]),
+    smoke=dict(n=100, steps=4, runs=2, lr_sgd=[0.01, 0.1]),
+    laptop=dict(n=500, steps=150, runs=3, lr_sgd=[0.01, 0.1]),
     desktop=dict(n=1000, steps=600, runs=8, lr_sgd=[0.001, 0.01, 0.1]),
     paper=dict(n=1000, steps=1600, runs=8, lr_sgd=[0.001, 0.01, 0.1]),
 )
@@ -196,7 +196,8 @@ def one_run(data, seed, network, way, steps, rates, device):
     old, now = (phi.double().flatten() for phi in phis.values())
     found = {stage: area(phi, y) for stage, phi in phis.items()}
     stayed = torch.cosine_similarity(old, now, dim=0)
-    return dict(found, input=area(x, y), loss=loss, stayed=float(stayed))
+    found |= dict(input=area(x, y), loss=loss, stayed=float(stayed))
+    return [found]
 
 
 cells = [
