@@ -106,7 +106,7 @@ s = study.settings(
     profile,
     change,
     smoke=dict(n=100, steps=4, runs=2, lr_sgd=[0.01, 0.1]),
-    laptop=dict(n=500, steps=150, runs=3, lr_sgd=[0.01, 0.1]),
+    laptop=dict(n=300, steps=60, runs=3, lr_sgd=[0.01, 0.1]),
     desktop=dict(n=1000, steps=600, runs=8, lr_sgd=[0.001, 0.01, 0.1]),
     paper=dict(n=1000, steps=1600, runs=8, lr_sgd=[0.001, 0.01, 0.1]),
 )
