@@ -123,7 +123,7 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 s = study.settings(
     profile, change,
     smoke=dict(n=80, units=96, epochs=3, passes=1, alpha=0.01, runs=2),
-    laptop=dict(n=500, units=512, epochs=60, passes=15, alpha=0.01, runs=3),
+    laptop=dict(n=400, units=416, epochs=60, passes=15, alpha=0.01, runs=3),
     desktop=dict(
         n=1000, units=1024, epochs=200, passes=100, alpha=0.01, runs=5,
     ),

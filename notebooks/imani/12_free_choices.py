@@ -137,7 +137,7 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 s = study.settings(
     profile, change,
     smoke=dict(n=80, units=96, epochs=3, passes=1, runs=2),
-    laptop=dict(n=160, units=176, epochs=40, passes=3, runs=3),
+    laptop=dict(n=150, units=160, epochs=40, passes=3, runs=3),
     desktop=dict(n=1000, units=1024, epochs=200, passes=100, runs=5),
     paper=dict(n=1000, units=1024, epochs=1000, passes=100, runs=5),
 )  # fmt: skip
