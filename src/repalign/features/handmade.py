@@ -116,8 +116,7 @@ def learn_dictionary(
     the 1024 atoms and nothing else. With as many atoms as rows, all of length one, the minimum is known: the
     rows themselves, with an objective of α − α²/2 a row. Learning from singular vectors stays above it.
     """
-    rows = torch.from_numpy(_matrix(x))
-    return _as(sparse.learn_atoms(rows, atoms, alpha=alpha, passes=passes, seed=seed).numpy(), x)
+    return _as(sparse.learn_atoms(_rows(x), atoms, alpha=alpha, passes=passes, seed=seed), x)
 
 
 def dictionary(
@@ -132,14 +131,13 @@ def dictionary(
     """The sparse code of each row in a dictionary learned from x, or one already ``learned``: (n, atoms)."""
     if learned is None:
         learned = learn_dictionary(x, atoms, alpha=alpha, passes=passes, seed=seed)
-    rows, directions = _matrix(x), _matrix(learned)
+    rows, directions = _rows(x), _rows(learned)
     if rows.shape[1] != directions.shape[1]:
         raise ValueError(
             f"x and its dictionary should have the same number of features, but have {rows.shape[1]} and "
             f"{directions.shape[1]}."
         )
-    codes = sparse.sparse_codes(torch.from_numpy(rows), torch.from_numpy(directions), alpha)
-    return _as(codes.numpy(), x)
+    return _as(sparse.sparse_codes(rows, directions.to(rows.device), alpha), x)
 
 
 def _need(module: str) -> Any:
@@ -151,17 +149,18 @@ def _need(module: str) -> Any:
         ) from error
 
 
-def _as(rows: np.ndarray, like: Array) -> Any:
+def _as(rows: np.ndarray | Tensor, like: Array) -> Any:
     """Rows as the input came: numpy or tensor, its floating dtype and device."""
     if isinstance(like, Tensor):
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        return torch.from_numpy(np.ascontiguousarray(rows)).to(like.device, dtype)
-    return rows.astype(like.dtype if np.issubdtype(like.dtype, np.floating) else np.float32)
+        found = rows if isinstance(rows, Tensor) else torch.from_numpy(np.ascontiguousarray(rows))
+        return found.to(like.device, dtype)
+    return np.asarray(rows).astype(like.dtype if np.issubdtype(like.dtype, np.floating) else np.float32)
 
 
-def _matrix(x: Any) -> np.ndarray:
-    matrix = check(np.array(x) if isinstance(x, np.ndarray) else x, "x", "n *d").flatten(1)
-    return matrix.detach().cpu().double().numpy()
+def _rows(x: Any) -> Tensor:
+    """One row for each sample, where the samples are, in double precision."""
+    return check(np.array(x) if isinstance(x, np.ndarray) else x, "x", "n *d").flatten(1).detach().double()
 
 
 def _pictures(images: Any) -> Float[np.ndarray, "n h w c"]:
