@@ -27,6 +27,7 @@ from repalign import (
     tangent,
     train,
 )
+from repalign.features import sparse
 from repalign.machine import devices
 from repalign.models import transfer, weights
 from repalign.models.initialization import Seeded
@@ -190,6 +191,8 @@ OTHERS = {
     "rbf features": lambda on: features.rbf(on(PHI), on(PHI[:2])),
     "hog": lambda on: features.hog(on(drawn(2, 1, 32, 32).sigmoid())),
     "dictionary": lambda on: features.dictionary(on(PHI), 4, passes=1),
+    "learn_atoms": lambda on: sparse.learn_atoms(on(PHI), 4, alpha=0.1, passes=2),
+    "sparse_codes": lambda on: sparse.sparse_codes(on(PHI), on(PHI[:3]), 0.1),
     "labels": lambda on: [
         data.signs(on(LABELS % 2)),
         data.one_hot(on(LABELS)),
