@@ -133,11 +133,12 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 full = dict(networks=("vgg16", "resnet50", "resnet101"), words=2048)
 full |= dict(sets=("cifar100", "cifar10"), etas=(0.01, 0.1, 1.0, 10.0))
 tiny = full | dict(networks=("random",), sets=("cifar10",), words=32)
+fast = full | dict(networks=("resnet50", "resnet101"), words=512)
 s = study.settings(
     profile,
     change,
     smoke=dict(n=120, n_test=100, runs=2, image=32, steps=50) | tiny,
-    laptop=dict(n=400, n_test=400, runs=4, image=48, steps=500) | full,
+    laptop=dict(n=200, n_test=200, runs=4, image=48, steps=500) | fast,
     desktop=dict(n=1000, n_test=1000, runs=5, image=96, steps=1000) | full,
     paper=dict(n=1000, n_test=1000, runs=5, image=224, steps=1000) | full,
 )
@@ -148,9 +149,8 @@ s
 # dictionary. The paper gives neither `image`, `n_test`, `steps` nor the step
 # sizes `etas`: its column has the networks' own size, and `etas` of section 3.
 # ## Data
-# Each run has a random pair of classes, as many images of each; two pairs may
-# share a class. The networks are those trained on ImageNet, the same in every
-# run, and the same at their own initialization; in `smoke`, a random one.
+# Each run has a random pair of classes, as many images of each. Two pairs may
+# share a class. The trained networks are the same in every run.
 
 # %%
 tasks, seeds = {}, study.seeds(s.runs)
@@ -252,10 +252,10 @@ cells = [
 ]
 how = dict(steps=torch.tensor([0, *plots.spread(s.steps, 40)]), eta=s.etas)
 how |= dict(image=s.image, words=s.words, device=str(devices.device(device)))
-runs = study.sweep(one_cell, cells, **how)
+runs = study.sweep(one_cell, cells, **how).rename(columns={"train": "data"})
 
 # %% tags=["hide-input"]
-runs["network"], runs["data"] = net, _ = runs["net"].fillna(""), runs["train"]
+runs["net"] = net = runs["net"].fillna("")
 runs["kind"] = kind = runs["kind"].replace("pixels", "original")
 own = net.isin(["", cnn.name])  # features of other networks by their name
 runs["features"] = kind.where(own, net + " " + kind)
@@ -323,9 +323,8 @@ for loss, ends in zip(DESCENTS, (ENDS[:2], ENDS[2:])):
     now = now.pivot(index=["x", "seed"], columns="features")["value"]
     behind = now[now[HANDMADE].min(axis=1) < now["transfer"]].reset_index()
     step = behind.groupby("seed")["x"].min().to_dict() or "none"
-    step = {"first step at which another leads, by seed": step}
     effects = study.ordered(here.loc[ends], HANDMADE, "transfer")
-    card(f"imani.fig13.{loss}", effects, swaps, shown, **step)
+    card(f"imani.fig13.{loss}", effects, swaps, shown, another_leads_from=step)
 effects = {"closed form": study.below(here.loc["closed form", "RBF"], 1e-8)}
 slow = study.above(here.loc["squared: training loss", "RBF"], 0.1)
 card("imani.fig13.rbf", effects | {"descent": slow}, other_set, shown)
@@ -335,10 +334,10 @@ card("imani.fig13.rbf", effects | {"descent": slow}, other_set, shown)
 
 # %% tags=["hide-input"]
 kinds = runs[runs["kind"].isin(START)]
-each = [kinds.replace({"network": {"": name}}) for name in networks]
-each = pd.concat(each).drop_duplicates().query("network in @networks")
-look = dict(tau="x", y="value", hue="kind", col="network", row="data")
-look |= dict(order={"kind": START, "data": [*tasks], "network": [*networks]})
+each = [kinds.replace({"net": {"": name}}) for name in networks]
+each = pd.concat(each).drop_duplicates().query("net in @networks")
+look = dict(tau="x", y="value", hue="kind", col="net", row="data")
+look |= dict(order={"kind": START, "data": [*tasks], "net": [*networks]})
 fig = plots.alignment(each.query("quantity == 'alignment'"), **look)
 panels = [f"{net} on {name}" for name in tasks for net in networks]
 text = f"Figure 19, the panels of this run: {', '.join(panels)}. If the claim "
@@ -346,11 +345,12 @@ text += "holds, the trained network lies above the pixels, these above init."
 study.show(fig, "imani.fig19", text, table=each)
 
 # %% tags=["hide-input"]
-key = ["quantity", "network", "data", "seed"]
+key = ["quantity", "net", "data", "seed"]
 wide = each[each["x"].isna()].pivot_table("value", key, "kind")
-bare = wide.loc["area, no constant"].groupby(level="network").mean().T
-swaps = [models.stand_in(taken.get(w, cnn), w) for w in full["networks"]]
-swaps += [f"no {name}" for name in full["sets"] if name not in tasks]
+bare = wide.loc["area, no constant"].groupby(level="net").mean().T
+swaps = [models.stand_in(net, wanted) for wanted, net in taken.items()]
+wanted = full["networks"] + full["sets"]
+swaps += [f"no {name}" for name in wanted if name not in {*taken, *tasks}]
 effects = study.ordered(wide.loc["area"], *START)
 card("imani.fig19", effects, swaps, *tasks, **bare.to_dict())
 

@@ -127,11 +127,12 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 full = dict(networks=("resnet101", "vgg16"), words=2048)
 full |= dict(sets=("cifar100", "cifar10"), etas=(0.01, 0.1, 1.0, 10.0))
 tiny = full | dict(networks=("random",) * 2, sets=("cifar10",), words=32)
+fast = full | dict(words=512)
 s = study.settings(
     profile,
     change,
-    smoke=dict(n=120, n_test=100, runs=2, image=40, steps=50) | tiny,
-    laptop=dict(n=400, n_test=400, runs=3, image=64, steps=500) | full,
+    smoke=dict(n=120, n_test=100, runs=2, image=32, steps=50) | tiny,
+    laptop=dict(n=200, n_test=100, runs=3, image=48, steps=500) | fast,
     desktop=dict(n=1000, n_test=1000, runs=5, image=96, steps=1000) | full,
     paper=dict(n=1000, n_test=1000, runs=5, image=224, steps=1000) | full,
 )
@@ -277,32 +278,39 @@ once = runs[runs["x"].isna()].pivot(**key)  # no curves
 # %% [markdown]
 # ## Figure 13 (b, c, d), one step size
 #
-# The panels of the paper's figure, with all features at $\eta = 1$.
+# The panels of the paper's figure, with all features at $\eta = 1$, twice: as
+# the paper may have done it, and with enlarged images for all.
 
 # %% tags=["hide-input"]
 parts = runs["quantity"].str.split(", ", expand=True)
 runs["line"] = np.where(parts[2] == "training", "training", "alignment, test")
 words = dict(squared="squared error", logistic="logistic loss")
 runs["panel"] = parts[0].replace(words)
-NAMES = ["CNN", "VGG16", *HANDMADE, *LARGE]
+NAMES = ["CNN", "VGG16", *HANDMADE]
 drawn = (parts[0] == "alignment") | (parts[1] == "η = 1") & runs["x"].notna()
-rows = runs[drawn & runs["features"].isin(NAMES)]
+rows = runs[drawn & (runs["features"] != "VGG16, pooled")]
+above = rows[rows["features"].isin(NAMES)]
+below = rows[rows["features"].isin(["CNN", "VGG16", *LARGE])]
+below = below.assign(panel=below["panel"] + ", all enlarged")
+below["features"] = below["features"].str.removesuffix(", enlarged")
 look = dict(hue="features", style="line", col="panel", wrap=3)
 look |= dict(tau="x", y="value", order={"features": NAMES})
-fig = plots.alignment(rows, **look)
-for letter, ax in zip("bcd", fig.axes):
-    learns = (title := ax.get_title("left")) != "alignment"
-    ax.set(title=f"({letter}) {title}", ylabel=title)
+fig = plots.alignment(pd.concat([above, below]), **look)
+for letter, ax in zip("bcd" * 2, fig.axes):
+    learns = "alignment" not in (title := ax.get_title("left"))
+    ax.set(title=f"({letter}) {title}", ylabel=title.partition(",")[0])
     ax.set_xlabel("step" if learns else "threshold $\\tau$")
     if learns:
         ax.set(xscale="symlog", xlim=(0, s.steps), ylim=(0, 1.4))
-fig.subplots_adjust(wspace=0.28)
+fig.subplots_adjust(wspace=0.28, hspace=0.42)
 seen = f"""Figure 13 (b, c, d) on {train[0].name} with step size 1:
 {cnn.name} as the CNN, both networks at {s.image} px, {s.runs} pairs of
 classes, {s.n} images; alignment as a share of ‖y‖², shades: standard error.
-If the claims hold, both networks lie above all others in (b) and below them
-in (c) and (d)."""
+Above, HOG, SIFT and RBF see images of {own} px, below HOG and SIFT see them
+as the networks do. If the claims hold, both networks lie above all others in
+(b), and their training losses below all others in (c) and (d)."""
 study.show(fig, "imani.fig13.common", seen, table=rows)
+
 
 # %% tags=["hide-input"]
 def card(id, effects, net, wanted, **measured):

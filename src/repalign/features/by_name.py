@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -54,7 +55,8 @@ def last_hidden(
     Images are brought to ``size`` pixels, the network's own by default. Of a network without its classifier
     it is the output. The network runs in eval mode on ``device``; rows come back where ``x`` is.
     """
-    head = [part for part in net.module.modules() if isinstance(part, nn.Linear)][-1] if net.complete else None
+    linear = [part for part in net.module.modules() if isinstance(part, nn.Linear)]
+    head = linear[-1] if net.complete else None
     return torch.cat([rows.flatten(1) for rows in _reaching(head, net, x, size, device, batch_size)])
 
 
@@ -88,12 +90,16 @@ def _reaching(
     prepare = net.preprocess if size is None else replace(net.preprocess, size=size)
     module = net.module.to(device).eval()
     seen: list[Tensor] = []
-    hook = part.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if part else None
+
+    def keep(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen.append(inputs[0])
+
+    hook = None if part is None else part.register_forward_pre_hook(keep)
     try:
         for images in x.split(batch_size):
             with torch.no_grad():
                 output = module(prepare(images).to(device))
-            yield (seen.pop() if part else output).to(x.device)
+            yield (output if part is None else seen.pop()).to(x.device)
     finally:
         if hook is not None:
             hook.remove()
