@@ -8,6 +8,7 @@ import sys
 import textwrap
 import zipfile
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
