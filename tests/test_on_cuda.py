@@ -714,6 +714,8 @@ def test_networks_with_weights_from_registries(name):
             found = features.last_hidden(net, images, device="cuda")
             assert found.device == images.device
             torch.testing.assert_close(found.cpu(), expected)
+            if name != "mobilenet_v2":  # whose mean over positions is not a module
+                assert features.last_map(net, images, device="cuda").device == images.device
 
 
 def test_preprocessing_at_its_own_size():
