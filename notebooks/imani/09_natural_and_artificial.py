@@ -98,6 +98,18 @@ study.claims(
          criterion="in each of the four layers the mean difference of the "
          "curves over all thresholds is above 0, and the difference is "
          "positive at more than half of the thresholds where a curve is left"),
+    dict(id="imani.fig14.resnet.tasks",
+         paper="So it is for ResNet18 in the mean over 21 tasks (fig. 14).",
+         criterion="what imani.fig14.resnet asks, with the same weight for "
+         "each single task of a run in place of each of the two kinds"),
+    dict(id="imani.fig14.depth.tasks",
+         paper="So does ResNet18's difference in that mean (fig. 14).",
+         criterion="what imani.fig14.depth asks, with the same weight for "
+         "each single task of a run in place of each of the two kinds"),
+    dict(id="imani.fig14.t2t.tasks",
+         paper="So it is for T2T-ViT in the mean over 21 tasks (fig. 14).",
+         criterion="what imani.fig14.t2t asks, with the same weight for "
+         "each single task of a run in place of each of the two kinds"),
     dict(id="imani.fig15.resnet",
          paper="ResNet18 fine-tunes better from similar sources (fig. 15).",
          criterion="test accuracy on each of the two targets: the similar "
@@ -106,6 +118,12 @@ study.claims(
          paper="T2T-ViT fine-tunes better from similar sources (fig. 15).",
          criterion="test accuracy on each of the two targets: the similar "
          "source's minus the dissimilar source's, run by run, is above 0"),
+    dict(id="imani.fig15.both",
+         paper="Both networks fine-tune better from similar sources "
+         "(fig. 15).",
+         criterion="test accuracy of each network: the similar source's "
+         "minus the dissimilar source's, averaged over the two targets run "
+         "by run, is above 0; a source better for both targets cancels out"),
     dict(id="imani.fig21",
          paper="The curves of most single tasks are positive (fig. 21).",
          criterion="in each of the four layers of both networks the share of "
