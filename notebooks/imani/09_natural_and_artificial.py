@@ -149,7 +149,7 @@ s = study.settings(
     laptop=dict(pool=20_000, n_source=400, n_pair=200, n_tune=100,
                 n_test=200, runs=2, **small((8, 128), (5, 3), 3)),
     desktop=dict(pool=50_000, n_source=3000, n_pair=500, n_tune=400,
-                 n_test=1000, runs=15, **small((8, 128), (8, 5), 4)),
+                 n_test=1000, runs=15, **small((8, 128), (8, 8), 4)),
     paper=dict(pool=50_000, n_source=None, n_pair=2000, n_tune=None,
                n_test=None, runs=3, source="imagenet",
                image=dict(resnet=224, t2t=224), resnet=dict(name="resnet18"),
