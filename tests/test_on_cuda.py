@@ -86,6 +86,7 @@ MEASURES = {
         for s in [alignment.kernel_spectrum(on(KERNEL), on(y)) for y in (Y, TARGETS)]
     ],
     "kernel_spectrum of class numbers": lambda on: alignment.kernel_spectrum(on(KERNEL), on(LABELS)),
+    "pair_spectra": lambda on: alignment.pair_spectra(on(KERNEL), on(LABELS)),
     "alignment": lambda on: alignment.alignment(on(PHI), on(Y), 0.5),
     "alignment, threshold from the CPU": lambda on: alignment.alignment(
         on(PHI), on(Y), torch.tensor([0.5, 1])

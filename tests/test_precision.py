@@ -35,6 +35,7 @@ CALLS = {
     alignment.alignment_curve: ([PHI, Y], alignment.alignment_curve),
     alignment.cumulative_power: ([PHI, Y], alignment.cumulative_power),
     alignment.kernel_spectrum: ([K, Y], alignment.kernel_spectrum),
+    alignment.pair_spectra: ([K], lambda k: alignment.pair_spectra(k, torch.arange(40) % 3)[0, 2]),
     alignment.gd_loss: ([PHI, Y], lambda x, y: alignment.gd_loss(alignment.spectrum(x, y), 1e-10, STEPS)),
     alignment.predicted_error: (
         [torch.tensor([3e4, 2e4, 1.0]), torch.tensor([500.0, 400.0, 3e4])],
