@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -19,6 +20,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from repalign import models, study
+from repalign.alignment import unit_rows
+from repalign.data import load
+from repalign.features import sparse
 from repalign.machine import memory
 from repalign.train import fit, fit_many
 
@@ -93,6 +97,27 @@ def layout_of_plain() -> tuple[float, float]:
     return layout(lambda: models.SimpleCNN(filters=16), other=True)
 
 
+def dictionary_learning() -> tuple[float, float]:
+    """A dictionary of 512 atoms and the codes of its 500 samples, as scikit-learn finds them and as we do."""
+    from sklearn import decomposition
+
+    x, alpha = unit_rows(load("ct_position", n=500, seed=0, shrink=True).x).double(), 0.01
+
+    def ours() -> None:
+        sparse.sparse_codes(x, sparse.learn_atoms(x, 512, alpha=alpha, passes=2), alpha)
+
+    def theirs() -> None:
+        learner = decomposition.MiniBatchDictionaryLearning(
+            512, alpha=alpha, max_iter=2, fit_algorithm="cd", random_state=0, tol=0, max_no_improvement=None
+        )
+        atoms = learner.fit(x.numpy()).components_
+        decomposition.sparse_encode(x.numpy(), atoms, algorithm="lasso_cd", alpha=alpha, max_iter=10_000)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # theirs says that it nearly converged
+        return ratio(ours, theirs, 1)
+
+
 def spin(seconds: float, seed: int) -> int:
     """A cell of a sweep: a fixed amount of CPU time."""
     end, count = time.process_time() + seconds, 0
@@ -155,6 +180,7 @@ ROWS = (
     ("sweep of 16 equal cells, two processes", "one core (2× is all there is)", sweep_efficiency, 1.7),
     ("16 MLPs of 3×32 as one batched model", "one by one", batched_ensemble, None),
     ("an epoch on tensors", "a DataLoader", tensors_on_device, None),
+    ("a dictionary of 512 atoms, 500 samples", "scikit-learn", dictionary_learning, None),
     ("an epoch of a residual network", "without channels last", layout_of_residual, 1.1),
     ("an epoch of a plain network", "with channels last", layout_of_plain, 1.0),
     *(

@@ -16,6 +16,7 @@ from repalign.alignment import (
     gd_loss,
     iteration_bound,
     kernel_spectrum,
+    pair_spectra,
     spectrum,
     unit_rows,
 )
@@ -359,6 +360,22 @@ def test_the_spectrum_of_a_kernel_is_that_of_its_features(problem):
     )
 
 
+def test_the_spectra_of_all_pairs_of_classes_are_those_of_their_own_features():
+    g = torch.Generator().manual_seed(8)
+    phi, y = torch.randn(15, 4, generator=g, dtype=torch.float64), torch.tensor([4, 1, 7] * 5)
+    found = pair_spectra(phi @ phi.mT, y)
+    assert list(found) == [(1, 4), (1, 7), (4, 7)]
+    for (a, b), pair in found.items():
+        rows = [i for i in range(15) if y[i] in (a, b)]
+        signs = torch.tensor([1.0 if y[i] == b else -1.0 for i in rows], dtype=torch.float64)
+        alone = spectrum(phi[rows], signs)
+        torch.testing.assert_close(pair.sigma[:4], alone.sigma)
+        torch.testing.assert_close(pair.power[:4], alone.power)
+        torch.testing.assert_close(pair.residual, alone.residual)
+    as_arrays = pair_spectra((phi @ phi.mT).numpy(), y.numpy())
+    assert isinstance(as_arrays[1, 7].power, np.ndarray)
+
+
 def test_one_decomposition_gives_spectrum_and_cumulative_power():
     g = torch.Generator().manual_seed(6)
     phi, y = (torch.randn(12, d, generator=g, dtype=torch.float64) for d in (5, 3))
@@ -435,6 +452,8 @@ GOOD = torch.randn(6, 2, generator=torch.Generator().manual_seed(5))
         (lambda: cumulative_power(GOOD, torch.ones(6), kind="gram"), r"auto, kernel or features"),
         (lambda: kernel_spectrum(GOOD, torch.ones(6)), r"Of features take spectrum"),
         (lambda: kernel_spectrum(-torch.eye(3), torch.ones(3)), r"negative eigenvalue"),
+        (lambda: pair_spectra(torch.eye(3), torch.ones(3).long()), r"two classes or more, but holds \[1\]"),
+        (lambda: pair_spectra(torch.eye(3), torch.rand(3)), r"numbers of two classes"),
         (lambda: kernel_spectrum(torch.eye(3), torch.ones(4)), r"K and y.*3 and 4 rows"),
         (lambda: spectrum(GOOD, torch.eye(6)[:, :2] * 0).cumulative(), r"Are all targets zero"),
         (lambda: unit_rows(torch.ones(3)), r"x\[None\]"),
@@ -476,7 +495,7 @@ def test_the_area_of_two_classes_that_each_share_a_row_is_known():
 
 
 def test_class_pairs_need_two_classes():
-    with pytest.raises(ValueError, match="two classes or more, but y has 1"):
+    with pytest.raises(ValueError, match="two classes or more, but holds"):
         class_pairs(torch.eye(3), torch.zeros(3, dtype=torch.long), torch.zeros(1))
     with pytest.raises(ValueError, match="one row per sample"):
         class_pairs(torch.eye(3), torch.arange(4), torch.zeros(1))

@@ -212,7 +212,7 @@ def test_a_missing_extra_is_named(monkeypatch):
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    for call in (features.hog, features.sift_vocabulary, features.sift_bag_of_words, features.dictionary):
+    for call in (features.hog, features.sift_vocabulary, features.sift_bag_of_words):
         with pytest.raises(ImportError, match=r"repalign\[features\]"):
             call(torch.ones(2, 16, 16))
 
@@ -265,12 +265,12 @@ def test_sift_bag_of_words(pictures):
 
 
 def test_dictionary_recovers_sparse_combinations():
-    pytest.importorskip("sklearn")
     g = generator(0)
     atoms = torch.linalg.qr(normal((12, 12), g, torch.float64)).Q[:8]
     codes = normal((300, 8), g, torch.float64) * (torch.rand(300, 8, generator=g) < 0.2)
     x = codes @ atoms
-    learned = features.learn_dictionary(x, 8, alpha=0.3, passes=100, seed=0)
+    # 100 passes found them all with two of five seeds, here and in scikit-learn; 400 do with all five.
+    learned = features.learn_dictionary(x, 8, alpha=0.3, passes=400, seed=0)
     assert learned.shape == (8, 12)
     overlap = nn.functional.normalize(learned) @ atoms.mT
     assert float(overlap.abs().max(dim=0).values.min()) > 0.9  # every true direction is found
@@ -284,7 +284,6 @@ def test_dictionary_recovers_sparse_combinations():
 
 
 def test_dictionary_has_more_atoms_than_inputs_and_follows_its_seed():
-    pytest.importorskip("sklearn")
     x = normal((40, 6), generator(0)).numpy()
     first, again, other = (features.dictionary(x, 20, passes=1, seed=s) for s in (1, 1, 2))
     assert first.shape == (40, 20)

@@ -58,3 +58,27 @@ def test_images_come_to_the_size_asked_for():
     net, x = network(), images(4)
     small = features.last_hidden(net, torch.nn.functional.interpolate(x, (40, 40)), size=32)
     assert small.shape == features.last_hidden(net, x).shape
+
+
+def pooled_network():
+    """A convolution and its mean over positions, without a classifier."""
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, stride=4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
+    return replace(network(complete=False), module=module, name="small")
+
+
+def test_the_mean_of_the_last_map_is_the_last_hidden_layer():
+    net, x = pooled_network(), images()
+    found = features.last_map(net, x, batch_size=5)
+    assert found.shape == (12, 4, 8, 8)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, net.module[0](net.preprocess(x)).detach())
+    torch.testing.assert_close(found.mean((2, 3)), features.last_hidden(net, x))
+    assert features.last_map(net, x, size=16).shape == (12, 4, 4, 4)
+    assert not any(part._forward_pre_hooks for part in net.module.modules())
+
+
+def test_a_network_without_a_pool_has_no_last_map():
+    with pytest.raises(ValueError, match="random has no AdaptiveAvgPool2d"):
+        features.last_map(network(), images())

@@ -1,10 +1,14 @@
 """The three representations: what a reader of §3 relies on."""
 
+import math
+
+import pandas as pd
 import pytest
 import torch
 
+from repalign import linear
 from repalign.alignment import spectrum, unit_rows
-from repalign.features.learned import KINDS, learn
+from repalign.features.learned import KINDS, examine, learn
 
 
 def task(n=40, d=8):
@@ -46,3 +50,35 @@ def test_only_the_dictionary_never_sees_the_labels():
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="network, rbf, dictionary, but is 'sparse'"):
         learn("sparse", *task(), units=4)
+
+
+def test_what_is_said_of_features_is_what_the_single_functions_say():
+    g = torch.Generator().manual_seed(0)
+    phi, y = torch.randn(30, 8, generator=g).double().relu(), torch.randn(30, generator=g)
+    phi[:, 2], phi[:, 5] = 0, 3 + phi[:, 5]
+    steps, tau = torch.tensor([0, 1, 50]), torch.tensor([0.0, 1.0, 2.0]).double()
+    rows = pd.DataFrame(examine(phi, y, trained=20, etas=(0.1, 1.0), steps=steps, tau=tau))
+    assert set(rows["rows"]) == {"scaled", "as learned"}
+    said = rows.groupby(["rows", "what"]).value.apply(list)
+    unit, b = unit_rows(phi, constant=True), y.double()
+    plain = torch.cat([phi, torch.ones(30, 1, dtype=torch.float64)], dim=1)
+    for name, full in (("scaled", unit), ("as learned", plain)):
+        found = spectrum(full[:20], b[:20])
+        parts = full[:20], b[:20], full[20:], b[20:]
+        own = linear.squared_descent(*parts, eta=20 / float(found.sigma[0]) ** 2, steps=steps)
+        best = linear.squared_descent(*parts, eta=(0.1, 1.0), steps=steps) if name == "scaled" else own
+        assert said[name, "training error"] == pytest.approx(best.train.tolist())
+        assert said[name, "test error"] == pytest.approx(best.test.tolist())
+        assert said[name, "training error, own step size"] == pytest.approx(own.train.tolist())
+        assert said[name, "share left"] == pytest.approx(
+            [float(found.residual) / float(b[:20].square().sum())]
+        )
+        assert said[name, "never on"] == [1]
+        assert said[name, "always on"] == [1]
+        assert said[name, "independent"] == [8]
+    assert said["scaled", "alignment"] == pytest.approx(spectrum(unit[:20], b[:20]).alignment(tau).tolist())
+    # One number takes the scale of the whole away, and with it the units of the features.
+    size = said["as learned", "size"][0]
+    assert math.isclose(size**2, float(plain[:20].square().sum()) / 20)
+    curve = spectrum(plain[:20] / size, b[:20]).alignment(tau)
+    assert said["as learned", "alignment"] == pytest.approx(curve.tolist())

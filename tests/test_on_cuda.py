@@ -27,6 +27,7 @@ from repalign import (
     tangent,
     train,
 )
+from repalign.features import sparse
 from repalign.machine import devices
 from repalign.models import transfer, weights
 from repalign.models.initialization import Seeded
@@ -85,6 +86,7 @@ MEASURES = {
         for s in [alignment.kernel_spectrum(on(KERNEL), on(y)) for y in (Y, TARGETS)]
     ],
     "kernel_spectrum of class numbers": lambda on: alignment.kernel_spectrum(on(KERNEL), on(LABELS)),
+    "pair_spectra": lambda on: alignment.pair_spectra(on(KERNEL), on(LABELS)),
     "alignment": lambda on: alignment.alignment(on(PHI), on(Y), 0.5),
     "alignment, threshold from the CPU": lambda on: alignment.alignment(
         on(PHI), on(Y), torch.tensor([0.5, 1])
@@ -191,6 +193,8 @@ OTHERS = {
     "rbf features": lambda on: features.rbf(on(PHI), on(PHI[:2])),
     "hog": lambda on: features.hog(on(drawn(2, 1, 32, 32).sigmoid())),
     "dictionary": lambda on: features.dictionary(on(PHI), 4, passes=1),
+    "learn_atoms": lambda on: sparse.learn_atoms(on(PHI), 4, alpha=0.1, passes=2),
+    "sparse_codes": lambda on: sparse.sparse_codes(on(PHI), on(PHI[:3]), 0.1),
     "labels": lambda on: [
         data.signs(on(LABELS % 2)),
         data.one_hot(on(LABELS)),
@@ -712,6 +716,8 @@ def test_networks_with_weights_from_registries(name):
             found = features.last_hidden(net, images, device="cuda")
             assert found.device == images.device
             torch.testing.assert_close(found.cpu(), expected)
+            if name != "mobilenet_v2":  # whose mean over positions is not a module
+                assert features.last_map(net, images, device="cuda").device == images.device
 
 
 def test_preprocessing_at_its_own_size():

@@ -36,6 +36,7 @@ CALLS = {
     alignment.alignment_curve: ([PHI, Y], alignment.alignment_curve),
     alignment.cumulative_power: ([PHI, Y], alignment.cumulative_power),
     alignment.kernel_spectrum: ([K, Y], alignment.kernel_spectrum),
+    alignment.pair_spectra: ([K], lambda k: alignment.pair_spectra(k, torch.arange(40) % 3)[0, 2]),
     alignment.class_pairs: ([PHI], lambda x: alignment.class_pairs(x, CLASSES, TAU)),
     alignment.gd_loss: ([PHI, Y], lambda x, y: alignment.gd_loss(alignment.spectrum(x, y), 1e-10, STEPS)),
     alignment.predicted_error: (

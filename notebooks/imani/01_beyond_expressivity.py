@@ -35,8 +35,9 @@ import pandas as pd
 import torch
 
 from repalign import data, features, linear, plots, study
-from repalign.alignment import spectrum, unit_rows
+from repalign.alignment import unit_rows
 from repalign.features.learned import KINDS as NAMES
+from repalign.features.learned import examine
 from repalign.machine import devices
 
 study.begin("imani/01_beyond_expressivity")
@@ -122,9 +123,9 @@ change = {}  # for example {"runs": 2}: replaces values in the table below
 s = study.settings(
     profile, change,
     smoke=dict(n=80, units=96, epochs=3, passes=1, alpha=0.01, runs=2),
-    laptop=dict(n=500, units=512, epochs=60, passes=2, alpha=0.01, runs=3),
+    laptop=dict(n=400, units=416, epochs=60, passes=15, alpha=0.01, runs=3),
     desktop=dict(
-        n=1000, units=1024, epochs=200, passes=10, alpha=0.01, runs=5,
+        n=1000, units=1024, epochs=200, passes=100, alpha=0.01, runs=5,
     ),
     paper=dict(
         n=1000, units=1024, epochs=1000, passes=100, alpha=0.01, runs=5,
@@ -180,17 +181,16 @@ study.show(
 # linear model descends from zero along $-\tfrac1n \Phi^\top (\Phi w - y)$ with
 # each of the paper's four step sizes; the one with the lowest training error
 # after the last step is kept. One decomposition gives the error after any
-# number of steps. The alignment is [for a later page](03_emergence).
+# number of steps. The alignment is [for a later page](03_emergence), and so
+# are [rows that are not scaled](12_free_choices): `examine` has both.
 
 # %%
 ETAS = (0.01, 0.1, 1.0, 10.0)
 
 
-def one_run(
-    slices, seed, kind, bandwidth, units, epochs, passes, alpha, steps, tau,
-    device,
-):  # fmt: skip
-    """Errors after each of the steps, alignment at each threshold: rows."""
+def one_run(slices, seed, kind, bandwidth, alpha, units, epochs, passes,
+            steps, tau, device):  # fmt: skip
+    """Features of one kind, learned on one half; what they are worth."""
     x, half = unit_rows(slices.x), len(slices) // 2
     low, high = slices.y.min(), slices.y.max()
     y = 2 * (slices.y - low) / (high - low) - 1
@@ -198,36 +198,15 @@ def one_run(
         kind, x[:half], y[:half], units=units, epochs=epochs, passes=passes,
         bandwidth=bandwidth, alpha=alpha, seed=seed, device=device,
     )  # fmt: skip
-    phi, y = unit_rows(learned(x).double(), constant=True), y.double()
-    parts = phi[:half], y[:half], phi[half:], y[half:]
-    spec, whole = spectrum(*parts[:2]), float(parts[1].square().sum())
-    own = half / float(spec.sigma[0]) ** 2  # half of the largest stable step
-    best = linear.squared_descent(*parts, eta=ETAS, steps=steps)
-    alone = linear.squared_descent(*parts, eta=own, steps=steps)
-    curves = {
-        "training error": (steps, best.train),
-        "test error": (steps, best.test),
-        "training error, own step size": (steps, alone.train),
-        "alignment": (tau, spec.alignment(tau)),
-    }
-    numbers = {
-        "step size": best.eta,
-        "own step size": own,
-        "whole": whole,
-        "share left": float(spec.residual) / whole,
-        "area": float(spec.area()) / (math.sqrt(half) * whole),
-    }
-    return [
-        dict(what=what, at=float(a), value=float(v))
-        for what, (at, values) in curves.items()
-        for a, v in zip(at, values)
-    ] + [dict(what=k, at=math.nan, value=v) for k, v in numbers.items()]
+    how = dict(trained=half, etas=ETAS, steps=steps, tau=tau)
+    return examine(learned(x), y, **how)
 
 
 # %% [markdown]
 # The paper does not give the bandwidth of its RBF network. Here it is 1, the
-# one of its section 7.2; a narrower one is run as well. Errors are kept
-# at step 0 and at steps up to 10,000, evenly spread on a logarithmic axis.
+# one of its section 7.2; a narrower one is run as well, and more of them on
+# [](12_free_choices). Errors are kept at step 0 and at steps up to 10,000,
+# evenly spread on a logarithmic axis.
 
 # %%
 WAYS = [(kind, 1.0) for kind in NAMES] + [("rbf", 0.5)]
@@ -240,20 +219,21 @@ runs = study.sweep(
     units=s.units, epochs=s.epochs, passes=s.passes, alpha=s.alpha,
     steps=torch.tensor([0, *plots.spread(10_000, 300).tolist()]),
     tau=plots.thresholds(n, points=400), device=str(where),
-)  # fmt: skip
+).query("rows == 'scaled'")  # fmt: skip
 
 # %% [markdown]
 # ## Can a linear model fit them?
 #
 # First the premise. A share of about $10^{-30}$ is rounding. More is left
-# where fewer than $n$ features are independent. With hardly more features
-# than samples, a few dozen units that are zero on all samples are enough.
+# where fewer than $n$ features are independent. Units of the network that are
+# zero on all samples add nothing; all those that are zero on none, where a
+# ReLU is linear, add together no more than the inputs and a constant could.
 
 # %% tags=["hide-input"]
-runs["features"] = [
+runs = runs.assign(features=[
     NAMES[kind] + ("" if width == 1 else f", bandwidth {width}")
     for kind, width in zip(runs.kind, runs.bandwidth)
-]
+])  # fmt: skip
 ORDER, MAIN = list(runs.features.unique()), list(NAMES.values())
 curves = runs.dropna().pivot(
     index=["what", "at"], columns=["features", "seed"], values="value"
@@ -262,9 +242,13 @@ numbers = runs[runs["at"].isna()].pivot(
     index=["what", "seed"], columns="features", values="value"
 )[ORDER]
 left = numbers.loc["share left"]
+COUNTS = ["never on", "always on", "independent"]
+counts = numbers.groupby("what").mean().T[COUNTS]
 study.table(
-    pd.DataFrame({"smallest": left.min(), "largest": left.max()}),
-    "Share of ‖y‖² that least squares leaves, over the runs.",
+    counts.assign(smallest=left.min(), largest=left.max()),
+    f"Features that are zero on all of {n} samples, on none, and independent "
+    "ones, the constant included, means of the runs; smallest and largest "
+    "share of ‖y‖² that least squares leaves.",
 )
 
 # %% tags=["hide-input"]
@@ -279,7 +263,8 @@ study.claim(
     effects={
         f"{k}: log of share left": study.below(logs[k], -8) for k in MAIN
     },
-    measured={f"largest share left, {k}": left[k].max() for k in MAIN},
+    measured={f"largest share left, {k}": left[k].max() for k in MAIN}
+    | {f"ReLU units, {k}": counts.at[MAIN[0], k] for k in COUNTS},
     **about,
 )
 
@@ -342,37 +327,51 @@ study.claim(
 # %% [markdown]
 # ### Who is ahead, and when
 #
-# The criterion looks at 1% of the training error; the table has other levels
-# too. Descent with the step size $\eta$ converges only if
-# $\eta < 2n / \sigma_1^2$, where $\sigma_1$ is the largest singular value of
-# $\Phi$. The paper's step sizes lie a factor of ten apart, so a
-# representation may have to take steps much shorter than it could. *Own η* is
-# one for each representation, $n / \sigma_1^2$, half of that limit. The last
-# row is an RBF network of narrower units.
+# The criterion looks at 1% of the training error; here are other levels too.
 
 # %% tags=["hide-input"]
 
 
 def steps_to(level, what="training error"):
-    """Mean of the first step at this level; none if a run never gets there."""
+    """The first step at this level in each run; inf if none is."""
     there = curves.loc[what] <= level * curves.loc[what].iloc[0]
-    first = there.idxmax().astype(float).where(there.any())
-    return first.unstack("seed").mean(axis=1, skipna=False)
+    first = there.idxmax().astype(float).where(there.any(), np.inf)
+    return first.unstack("seed")
 
 
 levels = (0.5, 0.1, 0.05, 0.01, 0.002)
-columns = {f"to {level:.1%}": steps_to(level) for level in levels} | {
-    "η": numbers.loc["step size"].median(),
-    "to 1.0%, own η": steps_to(0.01, "training error, own step size"),
-    "own η": numbers.loc["own step size"].mean(),
-    "test error": test.mean(),
+study.table(
+    pd.DataFrame(
+        {f"to {k:.1%}": steps_to(k).median(axis=1) for k in levels}
+        | {"test error": test.mean()}
+    ).loc[ORDER],
+    "Steps until a share of the training error is left, median of the runs "
+    "(inf: not within 10,000); test error after the last step, mean.",
+)
+
+# %% [markdown]
+# Descent with the step size $\eta$ converges only if $\eta < 2n /
+# \sigma_1^2$, where $\sigma_1$ is the largest singular value of $\Phi$. The
+# paper's step sizes lie a factor of ten apart, so a representation may have
+# to take steps much shorter than it could. *Own* is one for each
+# representation and run, $n / \sigma_1^2$, half of that limit.
+
+# %% tags=["hide-input"]
+own = {
+    "best of four": ("training error", "step size"),
+    "own": ("training error, own step size", "own step size"),
 }
 study.table(
-    pd.DataFrame(columns).loc[ORDER],
-    "Steps until a share of the training error is left, mean of the runs (–: "
-    "in some run not within 10,000); the step size that was kept, median; "
-    "the test error after the last step, mean.",
-)
+    pd.concat({
+        name: steps_to(0.01, what).loc[ORDER].assign(**{
+            "smallest η": numbers.loc[eta].min(),
+            "largest η": numbers.loc[eta].max(),
+        })
+        for name, (what, eta) in own.items()
+    }, names=["step size"]),
+    "Steps to 1% of the training error in every run, by its seed (inf: not "
+    "within 10,000), and the step sizes over the runs.",
+)  # fmt: skip
 
 # %% [markdown]
 # ## What differs from the paper, and why

@@ -140,7 +140,7 @@ s = study.settings(
     profile,
     change,
     smoke=dict(n=200, width=32, epochs=3, runs=2, demo_runs=2) | same,
-    laptop=dict(n=2000, width=128, epochs=100, runs=5, demo_runs=3) | same,
+    laptop=dict(n=1000, width=128, epochs=100, runs=5, demo_runs=3) | same,
     desktop=dict(n=10_000, width=128, epochs=300, runs=10, demo_runs=15)
     | same,
     paper=dict(n=10_000, width=128, epochs=1000, runs=5, demo_runs=5) | same,

@@ -122,7 +122,7 @@ s = study.settings(
     profile,
     change,
     smoke=dict(n=100, steps=10_000, runs=2, trials=50),
-    laptop=dict(n=500, steps=10_000, runs=5, trials=100),
+    laptop=dict(n=300, steps=5000, runs=5, trials=100),
     desktop=dict(n=1000, steps=10_000, runs=10, trials=500),
     paper=dict(n=1000, steps=10_000, runs=10, trials=500),
 )

@@ -136,7 +136,7 @@ s = study.settings(
     profile,
     change,
     smoke=dict(n=300, epochs=2, runs=2, **same),
-    laptop=dict(n=4000, epochs=100, runs=10, **same),
+    laptop=dict(n=2000, epochs=80, runs=10, **same),
     desktop=dict(n=10_000, epochs=400, runs=10, **same),
     paper=dict(n=10_000, epochs=1000, runs=10, **same),
 )

@@ -168,15 +168,8 @@ own = data.load("cifar10", "train", s.draw_from, **kind)
 new = data.load("cifar10", "test", s.draw_from // 5, **kind)
 study.uses(own)
 study.uses(new)
-
-
-def trained_before(name):
-    """A network with its weights of ImageNet; the table says where from."""
-    with warnings.catch_warnings(action="ignore"):
-        return models.first_available(name)
-
-
-net = trained_before(s.network)
+with warnings.catch_warnings(action="ignore"):  # the table says where from
+    net = models.first_available(s.network)
 about = {"what it is": net.about, "source": net.source}
 study.table(pd.DataFrame(about, [net.name]), "The network before all tasks.")
 
@@ -214,10 +207,8 @@ def views(images, sizes, seed, device):
     }
 
 
-def one_run(seed, own, new, network, weights, o, how, device):
+def one_run(seed, own, new, net, o, how, device):
     """Table 1 and the curves of figure 16."""
-    net = trained_before(network)
-    assert net.fingerprint == weights, "other weights than the page's"
     classes = len(own.classes)
     base = models.with_head(net, classes, size=o["image"]).to(device)
     base.channels_last = True  # trains faster on a CPU
@@ -258,7 +249,7 @@ adam = dict(optimizer="adam", lr=s.lr, schedule=s.schedule, **usual)
 sgd = dict(optimizer="momentum", lr=s.tune_lr, schedule=s.schedule, **usual)
 runs = study.sweep(
     one_run, study.grid(seed=study.seeds(s.runs)), own=own, new=new,
-    network=net.name, weights=net.fingerprint, device=str(where),
+    net=net, device=str(where),
     o=dict(image=s.image, sizes=s.sizes, n_test=s.n_test, shift=s.shift),
     how=dict(source=dict(epochs=s.epochs, **adam),
              target=dict(epochs=s.tune_epochs, **sgd)),

@@ -379,6 +379,9 @@ def test_t2t_counted_by_hand():
     x = normal((2, 3, 64, 64), generator(0))
     assert net(x).shape == (2, 5)
     torch.testing.assert_close(net(x)[:1], net(x[:1]), rtol=1e-4, atol=1e-6)
+    narrow = models.T2TViT(5, depth=7, width=128, image_size=64)
+    assert [narrow.embed.out_features, narrow.blocks[0].heads, narrow.head.in_features] == [128, 2, 128]
+    assert narrow(x).shape == (2, 5)
 
 
 def test_linear_attention_estimates_softmax_attention():
@@ -467,6 +470,7 @@ def build_bad(name, **options):
         (build_bad("simple_cnn", image=(3, 8, 8), padding="valid", convs=9), "nothing is left"),
         (build_bad("t2t_vit", depth=13), "7, 10, 12, 14"),
         (build_bad("t2t_vit", image_size=100), "multiple of 16"),
+        (build_bad("t2t_vit", width=100), "multiple of 64"),
         (build_bad("vit_small", patch=5), "divide without remainder"),
         (build_bad("imagenet_vgg16", small_images=True), "residual networks"),
         (build_bad("resnet50", channels=1), "3 channels, not 1: use small_images"),

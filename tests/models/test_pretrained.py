@@ -8,6 +8,7 @@ import sys
 import textwrap
 import zipfile
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def test_torchvisions_weights_come_from_torchs_own_cache(tmp_path, monkeypatch):
     assert net.complete
     short = name[9:17]
     assert net.source == f"torchvision's IMAGENET1K_V1 from torch's own cache (sha256 {short}…)"
-    assert net.fingerprint == f"resnet18-{short}"
+    assert net.fingerprint.startswith(f"resnet18-{short}-")
     assert models.probed_layers(net.module)[-1] == "avgpool"
     assert net.preprocess.size == 224
     assert net.module(net.preprocess(torch.rand(1, 3, 32, 32))).shape == (1, 1000)
@@ -294,3 +295,9 @@ def test_a_stand_in_is_named_and_the_real_one_is_none():
     assert models.stand_in(net, "random") == ""
     assert models.stand_in(net, "vgg16") == "random in place of vgg16"
     assert "random without dense layers in" in models.stand_in(replace(net, complete=False), "random")
+
+
+def test_a_fingerprint_knows_the_code_that_the_weights_run_in():
+    wide, narrow = (partial(models.SimpleCNN, convs=2, filters=k) for k in (8, 4))
+    marks = {weights_of._mark("same-weights", build) for build in (wide, narrow, wide)}
+    assert len(marks) == 2

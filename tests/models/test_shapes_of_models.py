@@ -14,6 +14,7 @@ def test_annotated_shapes_hold():
         from repalign import features, models
         from repalign.models import transfer
     import inspect, sys
+    from dataclasses import replace
     import torch
 
     x = torch.linspace(0, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
@@ -48,6 +49,8 @@ def test_annotated_shapes_hold():
     for kind in features.KINDS:
         features.learn(kind, rows, torch.arange(12) / 12, units=5, epochs=1, passes=1)(rows)
     features.last_hidden(models.first_available("random"), photos)
+    pooled = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.AdaptiveAvgPool2d(1))
+    features.last_map(replace(models.first_available("random"), module=pooled, complete=False), photos)
     features.layer_cka(net, photos, {"input": photos})
     sys.setprofile(None)
     public = [getattr(features, name) for name in features.__all__]

@@ -14,7 +14,7 @@ tensor([0.9669, 0.0305])
 
 from repalign.alignment.descent import gd_loss, iteration_bound
 from repalign.alignment.generalization import predicted_error
-from repalign.alignment.modes import cumulative_power, kernel_spectrum
+from repalign.alignment.modes import cumulative_power, kernel_spectrum, pair_spectra
 from repalign.alignment.pairs import ClassPairs, class_pairs
 from repalign.alignment.spectra import Curve, Spectrum, alignment, alignment_curve, spectrum, unit_rows
 
@@ -29,6 +29,7 @@ __all__ = [
     "gd_loss",
     "iteration_bound",
     "kernel_spectrum",
+    "pair_spectra",
     "predicted_error",
     "spectrum",
     "unit_rows",

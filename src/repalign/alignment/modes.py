@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from repalign._arrays import at_least_single, check, indistinct, numpy_too, rounding, same_rows, working
@@ -41,6 +43,29 @@ def kernel_spectrum(K: Float[Tensor, "n n"], y: Real[Tensor, "n *c"]) -> Spectru
     sigma = eigenvalues.where(eigenvalues > slack, 0).sqrt()
     targets = working(y).reshape(len(y), -1)
     return in_modes(u.flip(1), sigma.flip(0), targets, at_least_single(given), y.shape[1:])
+
+
+@numpy_too
+def pair_spectra(K: Float[Tensor, "n n"], y: Int[Tensor, " n"]) -> dict[tuple[int, int], Spectrum]:
+    """The spectrum of every task between two classes, from the kernel of all samples.
+
+    ``y`` holds class numbers. Task (a, b), with a < b, has the samples of both classes, with labels −1 and
+    +1; its kernel is a block of K, so that features are needed once, however many tasks there are.
+
+    >>> found = pair_spectra(torch.eye(3), torch.tensor([0, 1, 2]))
+    >>> list(found), found[0, 2].power
+    ([(0, 1), (0, 2), (1, 2)], tensor([1., 1.]))
+    """
+    K = check(K, "K", "n n")
+    same_rows(K, check(y, "y", "n"), "K and y")
+    classes = y.unique().tolist()
+    if y.is_floating_point() or len(classes) < 2:
+        raise ValueError(f"y should hold the numbers of two classes or more, but holds {classes[:3]}.")
+    found = {}
+    for a, b in combinations(classes, 2):
+        at = ((y == a) | (y == b)).nonzero()[:, 0]
+        found[a, b] = kernel_spectrum(K[at][:, at], 2 * (y[at] == b).long() - 1)
+    return found
 
 
 @numpy_too

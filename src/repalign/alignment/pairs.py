@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from repalign._arrays import numbers, numpy_too, same_rows
-from repalign.alignment.spectra import spectrum
+from repalign._arrays import numbers, numpy_too, same_rows, working
+from repalign.alignment.modes import pair_spectra
 
 
 class ClassPairs(NamedTuple):
@@ -37,14 +36,10 @@ def class_pairs(phi: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: Float[Tens
     """
     phi = numbers(phi, "phi", "n d")
     same_rows(phi, y, "phi and y")
-    classes, y = y.unique().tolist(), y.to(phi.device)
-    if len(classes) < 2:
-        raise ValueError(f"pairs of classes need two classes or more, but y has {len(classes)}.")
+    y, rows = y.to(phi.device), working(phi)
     areas, values = [], []
-    for first, second in combinations(classes, 2):
-        rows = (y == first) | (y == second)
-        n = int(rows.sum())
-        spec = spectrum(phi[rows], torch.where(y[rows] == second, 1.0, -1.0))
+    for (first, second), spec in pair_spectra(rows @ rows.mT, y).items():
+        n = int(((y == first) | (y == second)).sum())
         areas.append(spec.area() / n**1.5)
         values.append(spec.curve(tau * n**0.5).value / n)
-    return ClassPairs(torch.stack(areas), torch.stack(values))
+    return ClassPairs(torch.stack(areas).to(phi), torch.stack(values).to(phi))

@@ -8,7 +8,7 @@
 {'act1': (20, 8), 'act2': (20, 5)}
 """
 
-from repalign.features.by_name import DESIGNED, designed, last_hidden
+from repalign.features.by_name import DESIGNED, designed, last_hidden, last_map
 from repalign.features.handmade import (
     dictionary,
     hog,
@@ -33,6 +33,7 @@ __all__ = [
     "extract",
     "hog",
     "last_hidden",
+    "last_map",
     "layer_cka",
     "layers",
     "learn",

@@ -8,7 +8,7 @@ torch.Size([2, 6])
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,22 +55,51 @@ def last_hidden(
     Images are brought to ``size`` pixels, the network's own by default. Of a network without its classifier
     it is the output. The network runs in eval mode on ``device``; rows come back where ``x`` is.
     """
+    linear = [part for part in net.module.modules() if isinstance(part, nn.Linear)]
+    head = linear[-1] if net.complete else None
+    return torch.cat([rows.flatten(1) for rows in _reaching(head, net, x, size, device, batch_size)])
+
+
+def last_map(
+    net: Pretrained,
+    x: Float[Tensor, "n c h w"],
+    *,
+    size: int | None = None,
+    device: str | torch.device = "cpu",
+    batch_size: int = 100,
+) -> Float[Tensor, "n k a b"]:
+    """The last map of a convolutional network, before its mean over positions; see :func:`last_hidden`.
+
+    Flattened it has a feature for every channel and position, where their mean has one for every channel.
+    """
+    pools = [part for part in net.module.modules() if isinstance(part, nn.AdaptiveAvgPool2d)]
+    if not pools:
+        raise ValueError(f"{net.name} has no AdaptiveAvgPool2d whose input could be its last map.")
+    return torch.cat(list(_reaching(pools[-1], net, x, size, device, batch_size)))
+
+
+def _reaching(
+    part: nn.Module | None,
+    net: Pretrained,
+    x: Tensor,
+    size: int | None,
+    device: str | torch.device,
+    batch_size: int,
+) -> Iterator[Tensor]:
+    """What reaches ``part`` of a network, batch by batch, on the device of ``x``; the output without one."""
     prepare = net.preprocess if size is None else replace(net.preprocess, size=size)
     module = net.module.to(device).eval()
     seen: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen.append(inputs[0].flatten(1).to(x.device))
+        seen.append(inputs[0])
 
-    head = [part for part in module.modules() if isinstance(part, nn.Linear)][-1] if net.complete else None
-    hook = head.register_forward_pre_hook(keep) if head is not None else None
+    hook = None if part is None else part.register_forward_pre_hook(keep)
     try:
-        with torch.no_grad():
-            for part in x.split(batch_size):
-                output = module(prepare(part).to(device))
-                if head is None:
-                    seen.append(output.flatten(1).to(x.device))
+        for images in x.split(batch_size):
+            with torch.no_grad():
+                output = module(prepare(images).to(device))
+            yield (output if part is None else seen.pop()).to(x.device)
     finally:
         if hook is not None:
             hook.remove()
-    return torch.cat(seen)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check, numpy_too
+from repalign.features import sparse
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -114,21 +113,10 @@ def learn_dictionary(
     """``atoms`` directions, (atoms, d), of which every row of x is a sparse combination (Mairal et al.).
 
     ``alpha`` weighs sparsity against fit; ``passes`` go over the data in mini-batches. Imani et al. (§3) give
-    the 1024 atoms and nothing else. At their size, 1000 points of dimension 384, a pass takes seconds.
+    the 1024 atoms and nothing else. With as many atoms as rows, all of length one, the minimum is known: the
+    rows themselves, with an objective of α − α²/2 a row. Learning from singular vectors stays above it.
     """
-    decomposition = _need("sklearn.decomposition")
-    learner = decomposition.MiniBatchDictionaryLearning(
-        atoms,
-        alpha=alpha,
-        max_iter=passes,
-        fit_algorithm="cd",
-        random_state=seed,
-        # Exactly as many passes as were asked for.
-        tol=0,
-        max_no_improvement=None,
-    )
-    with _nearly_converged():
-        return _as(learner.fit(_matrix(x)).components_, x)
+    return _as(sparse.learn_atoms(_rows(x), atoms, alpha=alpha, passes=passes, seed=seed), x)
 
 
 def dictionary(
@@ -141,28 +129,15 @@ def dictionary(
     seed: int = 0,
 ) -> Array:
     """The sparse code of each row in a dictionary learned from x, or one already ``learned``: (n, atoms)."""
-    decomposition = _need("sklearn.decomposition")
     if learned is None:
         learned = learn_dictionary(x, atoms, alpha=alpha, passes=passes, seed=seed)
-    rows, directions = _matrix(x), _matrix(learned)
+    rows, directions = _rows(x), _rows(learned)
     if rows.shape[1] != directions.shape[1]:
         raise ValueError(
             f"x and its dictionary should have the same number of features, but have {rows.shape[1]} and "
             f"{directions.shape[1]}."
         )
-    with _nearly_converged():
-        codes = decomposition.sparse_encode(
-            rows, directions, algorithm="lasso_cd", alpha=alpha, max_iter=10_000
-        )
-    return _as(codes, x)
-
-
-@contextmanager
-def _nearly_converged() -> Iterator[None]:
-    """Coordinate descent warns for every row that misses a gap of 1e-8; a hundredth of a percent will do."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", _need("sklearn.exceptions").ConvergenceWarning)
-        yield
+    return _as(sparse.sparse_codes(rows, directions.to(rows.device), alpha), x)
 
 
 def _need(module: str) -> Any:
@@ -174,17 +149,18 @@ def _need(module: str) -> Any:
         ) from error
 
 
-def _as(rows: np.ndarray, like: Array) -> Any:
+def _as(rows: np.ndarray | Tensor, like: Array) -> Any:
     """Rows as the input came: numpy or tensor, its floating dtype and device."""
     if isinstance(like, Tensor):
         dtype = like.dtype if like.is_floating_point() else torch.float32
-        return torch.from_numpy(np.ascontiguousarray(rows)).to(like.device, dtype)
-    return rows.astype(like.dtype if np.issubdtype(like.dtype, np.floating) else np.float32)
+        found = rows if isinstance(rows, Tensor) else torch.from_numpy(np.ascontiguousarray(rows))
+        return found.to(like.device, dtype)
+    return np.asarray(rows).astype(like.dtype if np.issubdtype(like.dtype, np.floating) else np.float32)
 
 
-def _matrix(x: Any) -> np.ndarray:
-    matrix = check(np.array(x) if isinstance(x, np.ndarray) else x, "x", "n *d").flatten(1)
-    return matrix.detach().cpu().double().numpy()
+def _rows(x: Any) -> Tensor:
+    """One row for each sample, where the samples are, in double precision."""
+    return check(np.array(x) if isinstance(x, np.ndarray) else x, "x", "n *d").flatten(1).detach().double()
 
 
 def _pictures(images: Any) -> Float[np.ndarray, "n h w c"]:

@@ -8,13 +8,16 @@ torch.Size([6, 12])
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign import features, models, train
+from repalign import features, linear, models, train
+from repalign.alignment import gd_loss, spectrum, unit_rows
 
 KINDS = {
     "network": "ReLU network",
@@ -58,3 +61,54 @@ def learn(
     net = net.to(device)
     train.fit(net, x, y, loss="squared", epochs=epochs, seed=seed)
     return lambda rows: features.extract(net, rows)[net.probed[0]]
+
+
+def examine(
+    phi: Float[Tensor, "n d"],
+    y: Real[Tensor, " n"],
+    *,
+    trained: int,
+    etas: Sequence[float],
+    steps: Real[Tensor, " t"],
+    tau: Float[Tensor, " t"],
+) -> list[dict[str, Any]]:
+    """What alignment and gradient descent say of features: rows of ``rows``, ``what``, ``at`` and ``value``.
+
+    The first ``trained`` samples are for training, the others for the test. A constant is appended. Then
+    ``rows`` are "scaled" to length one, or taken "as learned" and divided by one number, the root of their
+    mean squared length. Scaled rows descend with the best of ``etas``, the others with n/σ₁², half of the
+    largest stable step size. Curves have the step or the threshold in ``at``, single numbers NaN.
+    """
+    phi, y, out = phi.double(), y.double(), []
+    on, whole = phi[:trained] != 0, float(y[:trained].square().sum())
+    plain = torch.cat([phi, phi.new_ones(len(phi), 1)], dim=1)
+    size = float(plain[:trained].square().sum(dim=1).mean().sqrt())
+    for rows, scaled in (("scaled", unit_rows(plain)), ("as learned", plain / size)):
+        parts = scaled[:trained], y[:trained], scaled[trained:], y[trained:]
+        spec = spectrum(*parts[:2])
+        own = trained / float(spec.sigma[0]) ** 2
+        path = linear.squared_descent(*parts, eta=etas if rows == "scaled" else own, steps=steps)
+        alone = gd_loss(spec, own / trained, steps) / trained
+        curves = {
+            "training error": (steps, path.train),
+            "test error": (steps, path.test),
+            "training error, own step size": (steps, alone),
+            "alignment": (tau, spec.alignment(tau)),
+        }
+        numbers = {
+            "step size": path.eta,
+            "own step size": own,
+            "size": size,
+            "whole": whole,
+            "share left": float(spec.residual) / whole,
+            "area": float(spec.area()) / (math.sqrt(trained) * whole),
+            "independent": float((spec.sigma > 0).sum()),
+            "never on": float((~on).all(dim=0).sum()),
+            "always on": float(on.all(dim=0).sum()),
+            "on, of a sample": float(on.double().sum(dim=1).mean()),
+        }
+        for what, (at, values) in curves.items():
+            pairs = zip(at.tolist(), values.tolist(), strict=True)
+            out += [dict(rows=rows, what=what, at=float(a), value=v) for a, v in pairs]
+        out += [dict(rows=rows, what=what, at=math.nan, value=v) for what, v in numbers.items()]
+    return out

@@ -15,8 +15,9 @@ from torch.nn.functional import scaled_dot_product_attention, unfold
 
 from repalign.models.initialization import Seed, generator, normal, orthogonal, own_randomness
 
-# Blocks → width, heads, width of the hidden layer relative to it.
-SIZES = {7: (256, 4, 2), 10: (256, 4, 2), 12: (256, 4, 2), 14: (384, 6, 3), 19: (448, 7, 3), 24: (512, 8, 3)}
+# Blocks → width, width of the hidden layer relative to it. A head is 64 wide in all of them.
+SIZES = {7: (256, 2), 10: (256, 2), 12: (256, 2), 14: (384, 3), 19: (448, 3), 24: (512, 3)}
+HEAD = 64
 # Kernel, stride and padding of the three soft splits: together they shrink an image 16 times.
 SPLITS = ((7, 4, 2), (3, 2, 1), (3, 2, 1))
 TOKEN = 64
@@ -76,7 +77,7 @@ class Block(nn.Module):
 
 
 class T2TViT(nn.Module):
-    """T2T-ViT-``depth``, with the widths of Yuan et al.; the layers worth probing are the blocks.
+    """T2T-ViT-``depth``, as wide as in Yuan et al. or ``width``; the layers worth probing are the blocks.
 
     Imani et al. do not say which size they took; 14 is the one the authors compare with ResNet50.
 
@@ -93,6 +94,7 @@ class T2TViT(nn.Module):
         outputs: int = 1000,
         *,
         depth: int = 14,
+        width: int | None = None,
         image_size: int = 224,
         channels: int = 3,
         seed: Seed = 0,
@@ -102,7 +104,10 @@ class T2TViT(nn.Module):
             raise ValueError(f"depth should be one of {', '.join(map(str, SIZES))}, but is {depth}.")
         if image_size % 16:
             raise ValueError(f"image_size should be a multiple of 16, but is {image_size}: resize.")
-        width, heads, ratio = SIZES[depth]
+        if width is not None and (width < HEAD or width % HEAD):
+            raise ValueError(f"width should be a multiple of {HEAD}, but is {width}.")
+        usual, ratio = SIZES[depth]
+        width = width or usual
         tokens = 1 + (image_size // 16) ** 2
         patches = [channels * SPLITS[0][0] ** 2, *(TOKEN * kernel**2 for kernel, _, _ in SPLITS[1:])]
         with own_randomness():
@@ -111,7 +116,7 @@ class T2TViT(nn.Module):
             self.embed = nn.Linear(patches[2], width)
             self.class_token = nn.Parameter(torch.zeros(1, 1, width))
             self.register_buffer("positions", _waves(tokens, width))
-            self.blocks = nn.Sequential(*(Block(width, heads, ratio) for _ in range(depth)))
+            self.blocks = nn.Sequential(*(Block(width, width // HEAD, ratio) for _ in range(depth)))
             self.norm = nn.LayerNorm(width)
             self.head = nn.Linear(width, outputs)
         self.probed = tuple(f"blocks.{i}" for i in range(depth))

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from repalign._code import fingerprint
 from repalign._files import atomic
 from repalign.data.acquire import cache, fetch
 from repalign.data.acquire.archives import member
@@ -241,7 +242,12 @@ def _random() -> Pretrained:
     scale = Preprocess(32, (0.5,) * 3, (0.25,) * 3)
     about, source = "two convolutions with random weights", "no file"
     module = build(seed=1000).eval()
-    return Pretrained(module, scale, "random", about, source, "random-1000", True, build)
+    return Pretrained(module, scale, "random", about, source, _mark("random-1000", build), True, build)
+
+
+def _mark(weights: str, build: Callable[[], nn.Module]) -> str:
+    """A fingerprint of the weights and of the code that they run in."""
+    return f"{weights}-{fingerprint(build)[:8]}"
 
 
 def _instead(found: Pretrained, reason: str) -> Pretrained:
@@ -276,7 +282,8 @@ def _torchvision(name: str, progress: Progress) -> Pretrained:
     preprocess = Preprocess(crop.crop_size[0], tuple(crop.mean), tuple(crop.std))
     about = f"{name} with its classifier (1000 classes), torchvision's IMAGENET1K_V1"
     source = f"torchvision's IMAGENET1K_V1 from {place} (sha256 {digest[7:]}…)"
-    return Pretrained(module.eval(), preprocess, name, about, source, f"{name}-{digest[7:]}", True, build)
+    mark = _mark(f"{name}-{digest[7:]}", build)
+    return Pretrained(module.eval(), preprocess, name, about, source, mark, True, build)
 
 
 def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
@@ -297,7 +304,7 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
         name,
         weights.about,
         source,
-        f"{name}-{digest}",
+        _mark(f"{name}-{digest}", weights.build),
         weights.complete,
         weights.build,
     )
