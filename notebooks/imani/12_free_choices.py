@@ -44,14 +44,14 @@ study.begin("imani/12_free_choices")
 # %% [markdown]
 # ## The idea
 #
-# Let $\Phi$ be a representation of $n$ samples, a row for each, with singular
-# values $\sigma_i$, and $y$ the vector of labels. Each choice changes the
-# $\sigma_i$, and with them the time that descent takes. An RBF unit with
-# center $c$ and bandwidth $h$ is $\exp(-\|x - c\|^2 / 2h^2)$: with a small
-# $h$ it answers to its neighbors only, and all $\sigma_i$ are alike; with a
-# large $h$ to all samples, and $\sigma_1$ towers over the rest. Dictionary
-# learning describes a sample $x$ by a code $c$ in a dictionary $D$ of atoms
-# no longer than one, by minimizing, with a penalty $\alpha$,
+# Let $\Phi$ have a row for each of $n$ samples, singular values $\sigma_i$ and
+# left singular vectors $u_i$. The alignment of labels $y$ at a threshold
+# $\tau$ is $\sum_{\sigma_i \ge \tau} (u_i^\top y)^2$; each choice changes it.
+# An RBF unit with center $z$ and bandwidth $h$ is $\exp(-\|x - z\|^2 / 2h^2)$:
+# with a small $h$ it answers to its neighbors only, and all $\sigma_i$ are
+# alike; with a large $h$ to all samples, and $\sigma_1$ towers over the rest.
+# Dictionary learning describes a sample $x$ by a code $c$ in a dictionary $D$
+# of atoms no longer than one, by minimizing, with a penalty $\alpha$,
 #
 # $$
 # \tfrac12 \|x - c D\|^2 + \alpha \|c\|_1
@@ -71,8 +71,8 @@ study.begin("imani/12_free_choices")
 # itself with the weight $1 - \alpha$, and no other atom helps: what is left
 # has the length $\alpha$, so its product with an atom is at most $\alpha$. As
 # $\|x - cD\| \ge 1 - \|c\|_1$ for all atoms, no dictionary does better. The
-# codes $(1 - \alpha) I$ fit any labels, all $\sigma_i$ are alike, and nothing
-# is aligned with them. With $n$ atoms or more this is the minimum.
+# codes $(1 - \alpha) I$ fit any labels, but all $\sigma_i$ are equal: no label
+# is better aligned than others. With $n$ atoms or more this is a minimum.
 
 # %%
 toy = unit_rows(torch.tensor([[3.0, 1, 0], [2, 2, 1], [0, 1, 1], [1, 0, 4]]))
@@ -82,9 +82,9 @@ study.table(pd.DataFrame(codes.numpy()), "Codes of four samples.")
 # %% [markdown]
 # ## The claims of this page
 #
-# Each criterion was fixed before its recorded run (seeds from 100 on).
-# Logarithms are to base 10. The effects of `imani.fig1` and `imani.fig5` are
-# those of [](01_beyond_expressivity) and [](03_emergence).
+# Each criterion was fixed before its recorded run (seeds from 100 on). Means
+# over runs count by their 95% intervals; logarithms are to base 10. For the
+# effects of figures 1, 5 see [](01_beyond_expressivity) and [](03_emergence).
 
 # %% tags=["hide-input"]
 FASTER = "Descent is faster on the network's features, and the test error "
@@ -167,8 +167,8 @@ study.table(
 # %% [markdown]
 # ## Run
 #
-# The function of [](01_beyond_expressivity): it looks at every representation
-# twice, with rows of length one and as learned.
+# As on [](01_beyond_expressivity), `examine` looks at every representation
+# twice: with rows of length one, best of `ETAS`; as learned, own step size.
 
 # %%
 ETAS = (0.01, 0.1, 1.0, 10.0)
@@ -205,7 +205,7 @@ runs = study.sweep(
 # %% tags=["hide-input"]
 RBF = [f"RBF {width:g}" for width in BANDWIDTHS]
 CODES = [f"dictionary {alpha:g}" for alpha in ALPHAS]
-ORDER = ["ReLU", "ReLU, twice the units", *RBF, *CODES]
+ORDER = ["ReLU", "ReLU, twice the units", *RBF, *CODES]  # the order of WAYS
 ways = runs[["kind", "bandwidth", "alpha", "units"]].drop_duplicates()
 runs = runs.merge(ways.assign(features=ORDER))
 curves = runs.dropna().pivot(
@@ -217,7 +217,7 @@ numbers = runs[runs["at"].isna()].pivot(
 
 
 def faster(rivals, rows="scaled"):
-    """The effects of imani.fig1 against these rivals."""
+    """Log error ratios where the first of a pair is at 1%, and at the end."""
     training = curves.loc[(rows, "training error")]
     test = curves.loc[(rows, "test error")].iloc[-1]
     found = {}
@@ -236,7 +236,7 @@ def faster(rivals, rows="scaled"):
 
 
 def aligned(pairs, rows="scaled", everywhere=False):
-    """The effects of imani.fig5 for these pairs, the better one first."""
+    """Gaps over the middle half of τ up to the last alignment above 10%."""
     held, found = curves.loc[(rows, "alignment")], {}
     for better, worse in pairs:
         means, shares = [], []
@@ -260,14 +260,14 @@ about = dict(data=samples.values(), stand_in=phantom)
 # %% [markdown]
 # ## Figure 1 without scaling
 #
-# The three representations of the other pages, rows as learned. Descent
-# diverges above twice the own step size; the smallest of the paper is 0.01.
+# The three representations of the other pages, rows as learned. Where twice
+# the own step size is below 0.01, all four of the paper's step sizes diverge.
 
 # %% tags=["hide-input"]
 MAIN = ["ReLU", "RBF 1", "dictionary 0.01"]
 mean = numbers.groupby(["rows", "what"]).mean()
-size = mean.loc[("as learned", "size")]
-own = mean.loc[("as learned", "own step size")] / size**2
+size, own = (numbers.loc[("as learned", k)] for k in ("size", "own step size"))
+own, size = (own / size**2).mean(), size.mean()
 study.table(
     pd.DataFrame({"length of rows": size, "own step size": own}).loc[MAIN],
     "Root of the mean squared length, and n/σ₁², means of the runs.",
@@ -325,7 +325,7 @@ study.show(
     "of one standard error: rows not scaled, but each representation divided "
     "by one number; RBF networks of several bandwidths and codes of several "
     "penalties with rows of length one. If the claims hold, red lies above "
-    "all others, and on the left purple above blue.",
+    "all others in the mean over the middle, on the left purple above blue.",
     table=plots.averaged(drawn, by, "value", "seed"),
 )  # fmt: skip
 
@@ -344,7 +344,7 @@ study.table(
     found.loc[ORDER],
     "Rows of length one. Area under the alignment curve as a share of √n‖y‖², "
     "features of a sample that are not zero, means of the runs; steps to 1% "
-    "of the training error, median (inf: more than 10,000); test error after "
+    "of the first training error, median (inf: over 10,000); test error after "
     "the last step, mean; what least squares leaves of ‖y‖², largest.",
 )
 
@@ -392,9 +392,9 @@ study.claim(
 #
 # ## Try it
 #
-# 1. Put `0.1` into `BANDWIDTHS`: very narrow units tell all samples apart.
-# 2. Set `change = {"passes": 1}`. Is a dictionary hardly learned aligned?
-# 3. Set `change = {"units": 2000}`. How many units are idle?
+# 1. Put `0.1` in place of `0.25` in `BANDWIDTHS`: do narrow units fit better?
+# 2. Set `change = {"passes": 1}`. Is a barely learned dictionary aligned?
+# 3. Set `change = {"units": 2000}`. How many units are never on?
 
 # %% tags=["hide-input"]
 study.stamp()

@@ -24,8 +24,8 @@
 # On [](08_pretrained_cnns) a linear model should learn faster on a network's
 # features than on HOG, SIFT or RBF features. Does their alignment decide it?
 # The comparison is uneven in three ways: every kind of features has its own
-# step size, the network alone sees enlarged images, and some kinds have fewer
-# features than there are images. Here we even these out, one by one.
+# step size, the network alone sees enlarged images, and some kinds may have
+# fewer features than there are images. Each claim takes up one of these.
 
 # %% tags=["hide-cell"]
 import warnings
@@ -47,25 +47,25 @@ study.begin("imani/13_equal_terms")
 # ## The idea
 #
 # Let $\Phi$ have $n$ rows of length one, singular values $\sigma_i$ and left
-# singular vectors $u_i$; labels are $y$. After $t$ steps of size $\eta$ on the
-# mean squared error, what is left of it is (proposition 1 of the paper)
+# singular vectors $u_i$; labels are $y$. After $t$ steps of size $\eta$ from
+# $w = 0$ on half the mean squared error, twice what is left is (prop. 1)
 #
 # $$
 # \frac{1}{n} \sum_i \Bigl(1 - \frac{\eta\,\sigma_i^2}{n}\Bigr)^{2t}
 # \bigl(u_i^\top y\bigr)^2 + \frac{1}{n} \min_w \lVert \Phi w - y \rVert^2 .
 # $$
 #
-# Three things enter beside the alignment of $y$ with the first $u_i$. The
-# *step size*: descent survives up to $\eta = 2n / \sigma_1^2$, so a
-# representation without a dominant direction may take longer steps. As rows of
-# length one have $\sum_i \sigma_i^2 = n$, no representation diverges at
-# $\eta = 1$; nor with the logistic loss, whose curvature is smaller. The *last
-# term*: with fewer features than images something is left that no number of
-# steps removes. And the *images* from which $\Phi$ is made.
+# Three things enter beside alignment, the sum of $(u_i^\top y)^2$ over all
+# $\sigma_i \ge \tau$, with the *area* $\sum_i \sigma_i (u_i^\top y)^2$. The
+# *step size*: descent survives up to $\eta = 2n / \sigma_1^2$, more without a
+# dominant direction. As rows of length one have $\sum_i \sigma_i^2 = n$, no
+# representation diverges at $\eta = 1$; nor with the logistic loss, whose
+# curvature is smaller. The *last term*: with fewer features than images, what
+# no number of steps removes. And the *images* from which $\Phi$ is made.
 #
 # ## A toy whose answer is known
 #
-# Two images whose features share half of their direction: $\sigma_1^2 = 1.5$,
+# Two images whose rows have the inner product 1/2: $\sigma_1^2 = 1.5$,
 # $\sigma_2^2 = 0.5$, and labels along $u_2$. A step of size $\eta$ leaves
 # $(1 - \eta/4)^2$ of the error: 0.5625 of it for $\eta = 1$, and 0.25 for 2.
 
@@ -141,8 +141,8 @@ s
 # %% [markdown]
 # `image` is the side to which images are enlarged, in pixels; `words` make the
 # SIFT dictionary. The paper gives neither `image`, `n_test`, `steps` nor the
-# step sizes `etas`: its column has the networks' own size, and `etas` of
-# section 3.
+# step sizes `etas`: column `paper` has the networks' own size, and `etas` of
+# section 3. *Test error* is the share of wrong signs; the figure draws losses.
 #
 # ## Data
 #
@@ -163,8 +163,8 @@ for name in s.sets:
 study.uses(train[0])
 
 # %% [markdown]
-# To enlarge is to interpolate: an enlarged image holds no more, but cells of
-# 8 × 8 pixels see finer parts of it, and SIFT finds other key points.
+# To enlarge is to interpolate: an enlarged image holds no more, but HOG cells
+# of 8 × 8 pixels see finer parts of it, and SIFT finds other key points.
 
 
 # %%
@@ -196,7 +196,7 @@ study.table(listed, "The networks of this run.")
 # feature, scales rows to length one, and learns the labels twice: with the
 # step size of the lowest final training loss, and with 1. Of a VGG16 without
 # dense layers the last map counts, flattened; its mean over positions,
-# *pooled*, is learned beside it.
+# *pooled*, is learned beside it (below 64 pixels the two are the same).
 
 # %%
 DESCENTS = dict(squared=linear.squared_descent)
@@ -278,8 +278,8 @@ once = runs[runs["x"].isna()].pivot(**key)  # no curves
 # %% [markdown]
 # ## Figure 13 (b, c, d), one step size
 #
-# The panels of the paper's figure, with all features at $\eta = 1$, twice: as
-# the paper may have done it, and with enlarged images for all.
+# The panels of the paper's figure at $\eta = 1$, twice: above with images as
+# the paper may have had them, below with HOG and SIFT of enlarged images.
 
 # %% tags=["hide-input"]
 parts = runs["quantity"].str.split(", ", expand=True)
@@ -307,8 +307,8 @@ seen = f"""Figure 13 (b, c, d) on {train[0].name} with step size 1:
 {cnn.name} as the CNN, both networks at {s.image} px, {s.runs} pairs of
 classes, {s.n} images; alignment as a share of ‖y‖², shades: standard error.
 Above, HOG, SIFT and RBF see images of {own} px, below HOG and SIFT see them
-as the networks do. If the claims hold, both networks lie above all others in
-(b), and their training losses below all others in (c) and (d)."""
+as the networks do. If the first claim holds, the CNN's training losses lie
+below those of HOG, SIFT and RBF in the upper (c) and (d)."""
 study.show(fig, "imani.fig13.common", seen, table=rows)
 
 
@@ -335,10 +335,10 @@ for loss in DESCENTS:
     path = runs[runs["quantity"] == f"{loss}, η = 1, training"]
     path = path.pivot(index=["x", "seed"], columns="features", values="value")
     for step in (tenth, s.steps):
-        found = study.ordered(path.loc[step], HANDMADE, "CNN")
-        for name, effect in found.items():
-            effects[f"{loss}, step {step}: {name}"] = effect
-card("imani.fig13.common", effects, cnn, "resnet101")
+        found = study.ordered(path.loc[step], HANDMADE, "CNN").items()
+        effects |= {f"{loss}, step {step}: {k}": v for k, v in found}
+areas = once.loc["area", ["CNN", *HANDMADE]].mean().to_dict()
+card("imani.fig13.common", effects, cnn, "resnet101", areas=areas)
 
 # %% [markdown]
 # ## Enlarged images, and another network
@@ -364,8 +364,7 @@ card("imani.fig13.vgg16", leads("VGG16", HANDMADE), vgg, "vgg16")
 #   step sizes were chosen, or whether all features have the same.
 # - It has no learning curves for VGG16. In the first edition of this book the
 #   network of figure 13 was VGG16, pooled: 512 features, fewer than the 1000
-#   images. After 1000 steps SIFT's squared training loss was below its own.
-#   Where the map is taken, the row *VGG16, pooled* has the same features.
+#   images. Where the map is taken, *VGG16, pooled* is that network.
 # - Networks, data, and numbers of pixels: see the note and the cards.
 #
 # ## Try it
@@ -373,7 +372,7 @@ card("imani.fig13.vgg16", leads("VGG16", HANDMADE), vgg, "vgg16")
 # 1. Set `change = {"steps": 20_000, "runs": 2}`. Does the order at $\eta = 1$
 #    last?
 # 2. Set `change = {"image": 32}`, so that nothing is enlarged. Who loses most?
-# 3. Set `change = {"words": 256}`: fewer words than images. What is left of
+# 3. Set `change = {"words": 100}`: fewer words than images. What is left of
 #    SIFT's training loss?
 
 # %% tags=["hide-input"]

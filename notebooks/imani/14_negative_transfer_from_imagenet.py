@@ -22,8 +22,8 @@
 # ```{note}
 # The paper uses Office-31 and ResNet18. Here CIFAR-10, seen through three
 # simulated cameras, takes the place of Office-31 in every profile (the `paper`
-# profile of [](10_negative_transfer) has Office-31 itself), and MobileNetV2,
-# trained on ImageNet, the place of ResNet18 in all but `paper`.
+# profile of [](10_negative_transfer) has Office-31 itself). MobileNetV2 from
+# ImageNet replaces ResNet18 in all but `paper`; `smoke` has random weights.
 # ```
 
 # %% tags=["hide-cell"]
@@ -58,15 +58,15 @@ study.begin("imani/14_negative_transfer_from_imagenet")
 # It is large where labels lie along strong directions. After training on a
 # *source* with random labels the same images have another representation. The
 # *relative fall* is $1 - a(\Phi_{\text{source}}) / a(\Phi_{\text{none}})$,
-# both areas averaged over all pairs of classes: known before the network
-# sees any label of the target. Does it tell how much the source will harm?
+# both areas, as shares of $n \sqrt n$, averaged over all pairs of classes. It
+# needs labels of the target, but no training on them. Does it tell the harm?
 #
 # ## A toy whose answer is known
 #
 # Three classes of two points. If the points of a class share a direction, all
-# of $y$ lies at $\sigma = \sqrt 2$; if each has its own, at $\sigma = 1$. As
-# $n = 4$ in a pair of classes, areas are $\sqrt 2 / 2$ and $1 / 2$ of $n \sqrt
-# n$. To go from the first to the second is a relative fall of 29.3%.
+# of $y$ lies at $\sigma = \sqrt 2$; if each has its own, as random labels ask,
+# at $\sigma = 1$. As $n = 4$ in a pair of classes, areas are $\sqrt 2 / 2$ and
+# $1 / 2$ of $n \sqrt n$: a relative fall of 29.3%.
 
 # %%
 y = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -118,7 +118,7 @@ study.claims(
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
-change = {}  # for example {"runs": 2}: replaces values in the table below
+change = {}  # for example {"runs": 4}: replaces values in the table below
 
 # %% tags=["hide-input"]
 small = dict(
@@ -158,8 +158,8 @@ s
 #
 # The cameras of [](10_negative_transfer), on photographs that fill the frame:
 # as they are; coarse, pale and noisy; and as pictures, smaller and moved
-# about, on an uneven wall. Here it is the camera that differs, and nothing
-# else: each domain is a sample of the same photographs.
+# about, on an uneven wall (Amazon, Webcam, DSLR). Domains differ in camera and
+# in number of images alone: each is a sample of the same photographs.
 
 # %%
 DOMAINS = ("Amazon", "Webcam", "DSLR")
@@ -187,11 +187,11 @@ study.show(fig, "imani.photographs", caption)
 # ## Run
 #
 # One cell of the sweep is one run, a whole table 1: the network of ImageNet
-# with a fresh last layer learns random labels on each source, and on none. Its
-# last hidden layer is measured on each target, then it is fine-tuned there.
-# Runs differ in images, random labels, last layers and order, not in the
-# weights of ImageNet. No image is in two domains of a run. A constant feature
-# is appended to every representation before its rows are scaled.
+# with a fresh last layer learns random labels on each source, or nothing. Its
+# last hidden layer is measured on the training images of each target, and it
+# is fine-tuned on them with another fresh last layer. Runs differ in images,
+# random labels, last layers and order, not in ImageNet's weights. No image is
+# in two domains of a run. A constant is appended to features before scaling.
 
 
 # %%
@@ -358,27 +358,27 @@ study.claim("imani.fig16.imagenet.mirrors", effects=same, **by)
 means = {"area before": by_pair(lambda a, b: area["None", b]).mean()}
 means["area after"] = by_pair(lambda a, b: area[a, b]).mean()
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
-caption = "Area, as a share of the largest possible, and accuracy; means."
+caption = "Area, as a share of the largest possible; accuracy lost; means."
 study.table(pd.DataFrame(means), caption)
 
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - The domains differ by a simulated camera alone, and CIFAR-10 has ten
+# - The domains differ by a simulated camera and in size; CIFAR-10 has ten
 #   classes: 45 binary tasks per domain, not 465. Outside `paper` four classes
 #   make six tasks, so that few images are enough for fine-tuning.
 # - MobileNetV2 has learned ImageNet with 224 pixels and sees fewer here.
-# - Batches are smaller and training is shorter than in the paper, with a rate
+# - Outside `paper`, batches are smaller and training is shorter, with a rate
 #   that falls to zero along a cosine in place of steps. The first claim's card
 #   says how much of the random labels was learned.
 # - Thresholds are divided by $\sqrt n$, as domains differ in size.
 #
 # ## Try it
 #
-# 1. Set `change = {"epochs": 3}`: random labels are hardly learned. How much
-#    of the harm is done already?
-# 2. Set `change = {"sizes": (200, 200, 200)}`. Is Amazon still the worst
-#    source when no domain is larger than the others?
+# 1. Set `change = {"epochs": 3}`. Are random labels still learned, and how
+#    much of the harm is done already?
+# 2. Set `change = {"sizes": (200, 200, 200)}`. Which source is the worst
+#    when no domain is larger than the others?
 # 3. Set `change = {"lr": 0.0001}`. Do smaller steps spare the alignment?
 
 # %% tags=["hide-input"]

@@ -15,14 +15,14 @@
 #
 # *Section 5 of {cite:t}`imani2022`: figure 6, with other settings.*
 #
-# [](04_variety) trains its networks as the authors' demonstration code does.
-# A first edition of that page had settings of its own: He's first weights,
+# [](04_variety) trains its networks nearly as the authors' demonstration code.
+# A first edition of that page had settings of its own: initial weights by He,
 # which are larger, the squared loss, and pixels from 0 to 1. In seven of its
-# networks a run gained no alignment. Was that chance? If not, which of the
-# three settings was it?
+# networks at least one run gained no alignment. Was that chance? If not, which
+# of the three settings was it?
 #
 # ```{note}
-# Nothing stands in. The settings compared here are not in the paper.
+# No data or network is replaced. The settings compared are not in the paper.
 # ```
 
 # %% tags=["hide-cell"]
@@ -38,12 +38,12 @@ study.begin("imani/16_first_weights")
 # %% [markdown]
 # ## The idea
 #
-# Let $\Phi$ be the last hidden layer, a row for each of $n$ samples, with
-# singular values $\sigma_i$ and left singular vectors $u_i$, and $y$ the
-# labels. Their alignment is measured by the area under its curve,
-# $\sum_i \sigma_i (u_i^\top y)^2$, as a share of the largest possible. A
-# *gain* is the area after training, less the area at initialization or that
-# of the input.
+# Let $\Phi$ be the last hidden layer, a row of length one for each of $n$
+# samples, with singular values $\sigma_i$ and left singular vectors $u_i$, and
+# $y$ the labels, −1 or 1. Alignment is measured by the area under its curve,
+# $\sum_i \sigma_i (u_i^\top y)^2$, as a share of the largest possible,
+# $n \sqrt n$. A *gain* is the area after training, less the area at
+# initialization or that of the input.
 #
 # A gain needs features that move. Whether they do depends on where they start:
 # with large first weights a small step in each of them changes the output
@@ -52,8 +52,8 @@ study.begin("imani/16_first_weights")
 # ## A toy whose answer is known
 #
 # A network of one hidden unit, $f(x) = a\,w\,x$, learns to answer one more
-# than it does at $x = 1$. It starts at $a = w = c$. Small steps keep $a = w$,
-# so $w$ ends at $\sqrt{c^2 + 1}$: the feature $w x$ grows by the factor
+# than it does at $x = 1$. It starts at $a = w = c$. Descent keeps $a = w$, so
+# $w$ ends at $\sqrt{c^2 + 1}$: the feature $w x$ grows by the factor
 # $\sqrt{1 + 1/c^2}$, which is 1.414 for $c = 1$ and 1.054 for $c = 3$.
 
 # %%
@@ -99,7 +99,7 @@ study.claims(
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
-change = {}  # for example {"runs": 3}: replaces values in the table below
+change = {}  # for example {"runs": 2}: replaces values in the table below
 
 # %% tags=["hide-input"]
 s = study.settings(
@@ -113,8 +113,8 @@ s = study.settings(
 s
 
 # %% [markdown]
-# `steps` are updates of the weights. SGD keeps the best of the step sizes
-# `lr_sgd` by training loss; Adam has 0.001, batches have 64 samples.
+# `steps` are updates of the weights, in whole epochs. SGD keeps the best of
+# the step sizes `lr_sgd` by training loss; Adam has 0.001, batches have 64.
 #
 # ## Data
 #
@@ -138,8 +138,8 @@ for of_set in draws.values():
 #
 # Seven networks, each in up to five ways: as in the demonstration code, with
 # one setting changed, and with all. MNIST's pixels run from 0 to 1 in any
-# case. Before scaling, a constant feature is appended to every
-# representation, as in the demonstration code; rows then have length one.
+# case, so there "all three" are two. A constant feature is appended to every
+# representation, as in the demonstration code; rows are scaled to length one.
 
 # %%
 NETWORKS = {
@@ -225,8 +225,8 @@ mean = mean.loc[list(WAYS), list(NETWORKS)]
 mean.columns = [name.replace(", ", "\n") for name in mean]
 fig = plots.matrix(mean, label="gain over the input", size=(8.6, 3.0))
 fig.axes[0].set(xlabel="", ylabel="")
-caption = f"""Figure 6's networks that failed in a first edition of
-[](04_variety): gain in area over the input, mean of {s.runs} runs on {s.n}
+caption = f"""Figure 6's networks that failed in a first edition of page 4
+(variety): gain in area over the input, mean of {s.runs} runs on {s.n}
 samples, each setting changed alone and all together. On mnist the pixels run
 from 0 to 1 in any case."""
 study.show(fig, "imani.fig6.start", caption, table=runs)
@@ -250,11 +250,11 @@ study.claim("imani.fig6.start", effects=effects, measured=measured, **about)
 # %% [markdown]
 # ### Which of the three
 #
-# How much of the gain does a setting cost when it is the only one changed?
-# Beside it, how similar the features are to what they were at the start
-# (cosine of the two matrices): 1 if they have not moved. If settings acted one
-# by one, all three would cost what they cost alone, added up; the last column
-# says by how much they cost more.
+# How much of the gain does a setting cost when it is the only one changed (the
+# pixels on CIFAR-10 alone, where the input's own area changes as well)? Beside
+# it, the cosine of the features with those at the start: 1 if they have at
+# most grown by a common factor. If settings acted one by one, all three would
+# cost the sum; the last column says by how much they cost more.
 
 # %% tags=["hide-input"]
 base = "demonstration code"
@@ -271,13 +271,13 @@ columns = {
     "more than the sum": pd.Series({"all three": extra.mean()}),
 }
 table = pd.DataFrame(columns).loc[list(WAYS)]
-study.table(table, "Means over networks and runs; losses are of two kinds.")
+study.table(table, "Means over networks (pixels: the two of CIFAR-10), runs.")
 
 # %% tags=["hide-input"]
 first = "He's first weights"
 lead = {
-    f"first weights minus {name}": study.above(cost[first] - cost[other])
-    for name, other in (("loss", "squared loss"), ("pixels", list(WAYS)[3]))
+    f"first weights minus {other}": study.above(cost[first] - cost[other])
+    for other in ("squared loss", "pixels from 0 to 1")
 }
 told = {"cost": cost.mean()[list(WAYS)[1:]].to_dict()}
 study.claim("imani.fig6.start.weights", effects=lead, measured=told, **about)
@@ -287,14 +287,14 @@ study.claim("imani.fig6.start.weights", effects=lead, measured=told, **about)
 #
 # - The paper gives neither first weights nor loss; its demonstration code has
 #   PyTorch's first weights, the logistic loss and pixels from −1 to 1.
-# - `desktop` takes fewer steps than the 1600 of the demonstration code.
-# - Its hidden layers have no biases; ours have.
+# - All profiles but `paper` take fewer steps than the 1600 of that code.
+# - The hidden layers of that code have no biases; ours have.
 #
 # ## Try it
 #
-# 1. Set `change = {"steps": 3000}`. Do the failing networks only need time?
-# 2. Add a way with `init="torch"` and `low=0`, and the squared loss. Do two
-#    settings together cost what they cost alone?
+# 1. Set `change = {"steps": 3000}`. Do networks below zero only need time?
+# 2. Add a way with `init="torch"`, `low=0` and the squared loss, and look at
+#    CIFAR-10. Do two settings together cost what they cost alone?
 # 3. In `area`, leave out the constant. Which gains were the constant's?
 
 # %% tags=["hide-input"]
