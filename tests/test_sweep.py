@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from repalign import data, study
+from repalign.machine.vision import torchvision
 from repalign.study import send, workers
 
 
@@ -107,6 +108,15 @@ def test_a_data_set_is_sent_once_and_arrives_as_it_is(tmp_path, monkeypatch):
 
 def rows(data, seed, width):
     return [dict(layer=i, area=i / width + seed, n=len(data)) for i in range(2)]
+
+
+def outputs_of(net, k):
+    return net(torch.full((1, 3, 32, 32), float(k))).shape[1]
+
+
+def test_a_network_of_torchvision_can_be_sent():
+    net = torchvision().models.get_model("mobilenet_v2", weights=None).eval()
+    assert study.sweep(outputs_of, [dict(k=0), dict(k=1)], net=net, jobs=2) == [1000, 1000]
 
 
 def test_cells_that_return_rows_give_one_table():

@@ -6,6 +6,7 @@ A task is computed with one thread wherever it runs: a result must not depend on
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -18,7 +19,7 @@ from typing import Any
 
 from filelock import BaseFileLock
 
-from repalign.machine import cores, memory
+from repalign.machine import cores, memory, vision
 
 _ONE_THREAD = dict.fromkeys(
     (
@@ -167,7 +168,7 @@ def _ready_worker() -> Any:
     while _idle:
         try:
             worker = _idle.pop()
-            worker.submit(_warm_up).result()
+            worker.submit(_warm_up, "torchvision" in sys.modules).result()
             return worker
         except (IndexError, TerminatedWorkerError):  # another thread was quicker, or it died meanwhile
             continue
@@ -175,12 +176,16 @@ def _ready_worker() -> Any:
     worker = ProcessPoolExecutor(
         max_workers=1, timeout=300, env=_ONE_THREAD, initializer=_begin, initargs=(os.getpid(),)
     )
-    worker.submit(_warm_up).result()
+    worker.submit(_warm_up, "torchvision" in sys.modules).result()
     return worker
 
 
-def _warm_up() -> None:
+def _warm_up(with_torchvision: bool) -> None:
+    """What a task may need before it can be read: a network of torchvision's brings along its classes."""
     import torch  # noqa: F401
+
+    if with_torchvision:
+        vision.torchvision()
 
 
 def _begin(parent: int) -> None:
