@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import BaseFileLock
 
-from repalign.machine import cores, memory, vision
+from repalign.machine import cores, memory
 
 _ONE_THREAD = dict.fromkeys(
     (
@@ -185,6 +185,8 @@ def _warm_up(with_torchvision: bool) -> None:
     import torch  # noqa: F401
 
     if with_torchvision:
+        from repalign.machine import vision
+
         vision.torchvision()
 
 
