@@ -586,3 +586,24 @@ def test_the_version_of_a_library_counts_where_it_is_used(monkeypatch):
     versions["torch"] = "2"
     after = [Sources(files).digest([root]) for root in (AREA, EFFECTIVE)]
     assert [a != b for a, b in zip(after, before, strict=True)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "file, old, new, same",
+    [
+        ("_code/values.py", b'self._put("float", value.hex())', b'self._put("real", value.hex())', True),
+        ("_code/source.py", b"def strings(", b"def texts(", True),
+        ("train/loop.py", b"def fit(", b"STEP = 1\n\n\ndef fit(extra, ", False),
+    ],
+)
+def test_keys_of_trained_networks_do_not_name_the_code_that_makes_keys(monkeypatch, file, old, new, same):
+    def key():
+        source.imported_digest.cache_clear()
+        return source.imported_digest(frozenset(["repalign.train:fit"]))
+
+    files, before = {path: raw for path, (raw, _) in repalign._source.items()}, key()
+    assert old in files[file]
+    files[file] = files[file].replace(old, new)
+    monkeypatch.setattr(source, "imported", lambda: Sources(files))
+    assert (key() == before) == same
+    source.imported_digest.cache_clear()

@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
-from repalign import linear
+from repalign import data, linear
 from repalign.alignment import spectrum, unit_rows
-from repalign.features.learned import KINDS, examine, learn
+from repalign.features import learned as module
+from repalign.features.learned import KINDS, examine, learn, learn_and_examine
 
 
 def task(n=40, d=8):
@@ -82,3 +83,36 @@ def test_what_is_said_of_features_is_what_the_single_functions_say():
     assert math.isclose(size**2, float(plain[:20].square().sum()) / 20)
     curve = spectrum(plain[:20] / size, b[:20]).alignment(tau)
     assert said["as learned", "alignment"] == pytest.approx(curve.tolist())
+
+
+def test_a_decomposition_that_fails_is_tried_in_another_order(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    phi, y = torch.randn(30, 8, generator=g).relu(), torch.randn(30, generator=g)
+    how = dict(trained=20, etas=(0.1, 1.0), steps=torch.arange(3), tau=torch.tensor([0.0, 1.0]).double())
+    expected, seen, real = examine(phi, y, **how), [], module.spectrum
+
+    def slips(phi, y):
+        seen.append(phi)
+        if len(seen) == 1:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return real(phi, y)
+
+    monkeypatch.setattr(module, "spectrum", slips)
+    found = examine(phi, y, **how)
+    assert torch.allclose(seen[0][:, :-1].flip(1), seen[1][:, :-1])  # the constant stays behind
+    assert [row["what"] for row in found] == [row["what"] for row in expected]
+    assert [row["value"] for row in found] == pytest.approx([row["value"] for row in expected], abs=1e-12)
+
+
+def test_a_run_learns_on_one_half_and_is_examined_on_both():
+    slices = data.load("ct_phantom", n=40, seed=3)
+    sizes = dict(units=12, epochs=2, passes=2, bandwidth=1.0, alpha=0.05, seed=3)
+    asked = dict(etas=(0.1, 1.0), steps=torch.tensor([0, 5]), tau=torch.tensor([0.0, 1.0]).double())
+    y = slices.y - slices.y.min()
+    x, y = unit_rows(slices.x), 2 * y / y.max() - 1
+    for kind in KINDS:
+        own = learn(kind, x[:20], y[:20], **sizes)
+        expected = examine(own(x), y, trained=20, **asked)
+        found = learn_and_examine(slices, kind=kind, **sizes, **asked)
+        numbers = [[row["value"] for row in rows] for rows in (found, expected)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)

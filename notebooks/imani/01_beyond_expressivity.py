@@ -34,10 +34,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, features, linear, plots, study
-from repalign.alignment import unit_rows
+from repalign import data, linear, plots, study
 from repalign.features.learned import KINDS as NAMES
-from repalign.features.learned import examine
+from repalign.features.learned import learn_and_examine
 from repalign.machine import devices
 
 study.begin("imani/01_beyond_expressivity")
@@ -179,30 +178,12 @@ study.show(
 # a ReLU network, the units of an RBF network whose centers are trained, or
 # the sparse codes of dictionary learning, which never sees a label. Then a
 # linear model descends from zero along $-\tfrac1n \Phi^\top (\Phi w - y)$ with
-# each of the paper's four step sizes; the one with the lowest training error
-# after the last step is kept. One decomposition gives the error after any
-# number of steps. The alignment is [for a later page](03_emergence), and so
-# are [rows that are not scaled](12_free_choices): `examine` has both.
-
-# %%
-ETAS = (0.01, 0.1, 1.0, 10.0)
-
-
-def one_run(slices, seed, kind, bandwidth, alpha, units, epochs, passes,
-            steps, tau, device):  # fmt: skip
-    """Features of one kind, learned on one half; what they are worth."""
-    x, half = unit_rows(slices.x), len(slices) // 2
-    low, high = slices.y.min(), slices.y.max()
-    y = 2 * (slices.y - low) / (high - low) - 1
-    learned = features.learn(
-        kind, x[:half], y[:half], units=units, epochs=epochs, passes=passes,
-        bandwidth=bandwidth, alpha=alpha, seed=seed, device=device,
-    )  # fmt: skip
-    how = dict(trained=half, etas=ETAS, steps=steps, tau=tau)
-    return examine(learned(x), y, **how)
-
-
-# %% [markdown]
+# each of the paper's four step sizes, 0.01, 0.1, 1 and 10; the one with the
+# lowest training error after the last step is kept. One decomposition gives
+# the error after any number of steps. All this is `learn_and_examine`, which
+# also gives what later pages need: [alignment](03_emergence), and all of it
+# for [rows that are not scaled](12_free_choices).
+#
 # The paper does not give the bandwidth of its RBF network. Here it is 1, the
 # one of its section 7.2; a narrower one is run as well, and more of them on
 # [](12_free_choices). Errors are kept at step 0 and at steps up to 10,000,
@@ -211,9 +192,9 @@ def one_run(slices, seed, kind, bandwidth, alpha, units, epochs, passes,
 # %%
 WAYS = [(kind, 1.0) for kind in NAMES] + [("rbf", 0.5)]
 runs = study.sweep(
-    one_run,
+    learn_and_examine,
     [
-        dict(slices=samples[seed], seed=seed, kind=kind, bandwidth=width)
+        dict(samples=samples[seed], seed=seed, kind=kind, bandwidth=width)
         for kind, width in WAYS for seed in seeds
     ],
     units=s.units, epochs=s.epochs, passes=s.passes, alpha=s.alpha,

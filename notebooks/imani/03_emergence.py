@@ -38,7 +38,7 @@ from repalign import data, features, models, plots, study, train
 from repalign.alignment import spectrum, unit_rows
 from repalign.data import labels
 from repalign.features.learned import KINDS as NAMES
-from repalign.features.learned import examine
+from repalign.features.learned import learn_and_examine
 from repalign.machine import devices
 
 study.begin("imani/03_emergence")
@@ -226,27 +226,10 @@ memorized = study.sweep(
 # by the same function; what that page has computed comes from the store.
 
 # %%
-ETAS = (0.01, 0.1, 1.0, 10.0)
-
-
-def one_run(slices, seed, kind, bandwidth, alpha, units, epochs, passes,
-            steps, tau, device):  # fmt: skip
-    """Features of one kind, learned on one half; what they are worth."""
-    x, half = unit_rows(slices.x), len(slices) // 2
-    low, high = slices.y.min(), slices.y.max()
-    y = 2 * (slices.y - low) / (high - low) - 1
-    learned = features.learn(
-        kind, x[:half], y[:half], units=units, epochs=epochs, passes=passes,
-        bandwidth=bandwidth, alpha=alpha, seed=seed, device=device,
-    )  # fmt: skip
-    how = dict(trained=half, etas=ETAS, steps=steps, tau=tau)
-    return examine(learned(x), y, **how)
-
-
 WAYS = [(kind, 1.0) for kind in NAMES] + [("rbf", 0.5)]
 runs = study.sweep(
-    one_run,
-    [dict(slices=samples[i], seed=i, kind=kind, bandwidth=width)
+    learn_and_examine,
+    [dict(samples=samples[i], seed=i, kind=kind, bandwidth=width)
      for kind, width in WAYS for i in seeds],
     units=s.units, epochs=s.epochs, passes=s.passes, alpha=s.alpha,
     steps=torch.tensor([0, *plots.spread(10_000, 300).tolist()]),

@@ -27,6 +27,9 @@ _HARMLESS = {
     *("inference_mode", "lru_cache", "no_grad", "numpy_too", "overload", "property", "staticmethod"),
     *("total_ordering", "wraps"),
 }
+# What makes keys has no part in what is kept under them: training reaches it by way of checkpoints, and a
+# better walk through values would forget every trained network. Where it makes another key, that is enough.
+_MAKES_KEYS = ("repalign._code",)
 _Node = tuple[str, str]  # a module and a definition in it
 _Alias = tuple[str, str]  # a module and the name taken from it, "" for the module itself
 
@@ -337,7 +340,7 @@ def package_digest(roots: Iterable[str]) -> str:
     found = imported_digest(roots)
     if _touched():
         try:
-            same = on_disk().digest(roots) == found
+            same = on_disk().digest(roots, beside=_MAKES_KEYS) == found
         except (OSError, ValueError, SyntaxError):  # somebody is in the middle of an edit
             same = False
         if not same:
@@ -353,7 +356,7 @@ def package_digest(roots: Iterable[str]) -> str:
 @cache
 def imported_digest(roots: frozenset[str]) -> str:
     """Fingerprint of the code behind ``roots`` as it was when this process imported the package."""
-    return imported().digest(roots)
+    return imported().digest(roots, beside=_MAKES_KEYS)
 
 
 def _touched() -> bool:

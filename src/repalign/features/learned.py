@@ -18,12 +18,14 @@ from torch import Tensor
 
 from repalign import features, linear, models, train
 from repalign.alignment import gd_loss, spectrum, unit_rows
+from repalign.data import Dataset
 
 KINDS = {
     "network": "ReLU network",
     "rbf": "RBF network",
     "dictionary": "dictionary learning",
 }
+ETAS = (0.01, 0.1, 1.0, 10.0)  # the step sizes of figure 1
 
 
 def learn(
@@ -79,7 +81,19 @@ def examine(
     mean squared length. Scaled rows descend with the best of ``etas``, the others with n/σ₁², half of the
     largest stable step size. Curves have the step or the threshold in ``at``, single numbers NaN.
     """
-    phi, y, out = phi.double(), y.double(), []
+    phi, y = phi.double(), y.double()
+    try:
+        return _examined(phi, y, trained, etas, steps, tau)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        # LAPACK's SVD has failed to converge on sparse codes with many equal singular values. No number here
+        # depends on the order of features, and in another order it converges.
+        return _examined(phi.flip(1), y, trained, etas, steps, tau)
+
+
+def _examined(
+    phi: Tensor, y: Tensor, trained: int, etas: Sequence[float], steps: Tensor, tau: Tensor
+) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
     on, whole = phi[:trained] != 0, float(y[:trained].square().sum())
     plain = torch.cat([phi, phi.new_ones(len(phi), 1)], dim=1)
     size = float(plain[:trained].square().sum(dim=1).mean().sqrt())
@@ -112,3 +126,40 @@ def examine(
             out += [dict(rows=rows, what=what, at=float(a), value=v) for a, v in pairs]
         out += [dict(rows=rows, what=what, at=math.nan, value=v) for what, v in numbers.items()]
     return out
+
+
+def learn_and_examine(
+    samples: Dataset,
+    *,
+    kind: str,
+    units: int,
+    epochs: int,
+    passes: int,
+    bandwidth: float,
+    alpha: float,
+    seed: int,
+    steps: Real[Tensor, " t"],
+    tau: Float[Tensor, " t"],
+    etas: Sequence[float] = ETAS,
+    device: str | torch.device = "cpu",
+) -> list[dict[str, Any]]:
+    """One run of figures 1 and 5: :func:`learn` on the first half of ``samples``, :func:`examine` on both.
+
+    Samples are scaled to length one, and their labels moved to [-1, 1].
+    """
+    x, half = unit_rows(samples.x), len(samples) // 2
+    low, high = samples.y.min(), samples.y.max()
+    y = 2 * (samples.y - low) / (high - low) - 1
+    learned = learn(
+        kind,
+        x[:half],
+        y[:half],
+        units=units,
+        epochs=epochs,
+        passes=passes,
+        bandwidth=bandwidth,
+        alpha=alpha,
+        seed=seed,
+        device=device,
+    )
+    return examine(learned(x), y, trained=half, etas=etas, steps=steps, tau=tau)
