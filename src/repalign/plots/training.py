@@ -73,7 +73,8 @@ def with_errors(
     top = min(1.0, 1.8 * test[test.argmin() :].max())
     ax.set(xscale="log", xlabel="epoch", ylabel="error", xlim=(edges[0], edges[-1]), ylim=(0, top))
     title = "error, statistics of batch norm" if len(kinds) > 1 else None
-    ax.legend(ncols=2, fontsize="small", title=title)
+    # Above the axes: inside, it would lie on curves.
+    ax.legend(ncols=4, fontsize="small", title=title, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure
 
 
