@@ -239,16 +239,12 @@ def one_run(data, test, seed, steps, depth, width, activation, optimizer,
         made = models.MLP(x.shape[1], 1, init="torch", seed=seed, **net)
         return made.to(device)
 
-    loss, tried = "logistic" if data.classes else "squared", []
+    loss = "logistic" if data.classes else "squared"
     how = dict(optimizer=optimizer, loss=loss, batch_size=batch, seed=seed)
     how |= dict(epochs=math.ceil(steps / math.ceil(len(y) / batch)), at=[])
-    for rate in lr["adam" if optimizer == "adam" else "sgd"]:
-        net = new()
-        try:
-            tried.append((train.fit(net, x, y, lr=rate, **how).loss[-1], net))
-        except train.DivergedError:  # too large a step size
-            continue
-    final, trained = min(tried, key=lambda one: one[0])
+    rates = lr["adam" if optimizer == "adam" else "sgd"]
+    trained, path = train.fit_best_rate(new, x, y, rates=rates, **how)
+    final = path.loss[-1]
     rows, last = [], f"act{depth}"
     for stage, net in (("initial", new()), ("trained", trained)):
         for part, x_, y_ in task:
@@ -387,7 +383,7 @@ judge("imani.fig18", list(kinds), "test")
 # - The phantom's test points are other slices of the same bodies.
 # - `laptop` and `desktop` take fewer steps on some tasks, to save time.
 # - Curves are compared by their areas. The demonstration code has no biases.
-# - [](16_first_weights) has other first weights, loss and pixel range.
+# - [](15_first_weights) has other first weights, loss and pixel range.
 #
 # ## Try it
 #

@@ -15,6 +15,7 @@ from repalign.train.history import DivergedError, History, log_epochs, log_steps
 from repalign.train.in_turn import curve_area, learning_areas, learning_curve, pretrain
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
+from repalign.train.rates import fit_best_rate
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
 from repalign.train.snapshots import Snapshot, Snapshots
 from repalign.train.targets import accuracy, predict
@@ -33,6 +34,7 @@ __all__ = [
     "curve_area",
     "fit",
     "fit_apart",
+    "fit_best_rate",
     "fit_images",
     "fit_many",
     "image_accuracy",

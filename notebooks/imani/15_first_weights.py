@@ -33,7 +33,7 @@ from repalign import data, features, models, plots, study, train
 from repalign.alignment import spectrum, unit_rows
 from repalign.machine import devices
 
-study.begin("imani/16_first_weights")
+study.begin("imani/15_first_weights")
 
 # %% [markdown]
 # ## The idea
@@ -181,14 +181,8 @@ def one_run(data, seed, network, way, steps, rates, device):
         made = models.MLP(x.shape[1], 1, init=way["init"], seed=seed, **shape)
         return made.to(device)
 
-    tried = []
-    for rate in rates if optimizer == "sgd" else [0.001]:
-        net = new()
-        try:
-            tried.append((train.fit(net, x, y, lr=rate, **how).loss[-1], net))
-        except train.DivergedError:  # too large a step size
-            continue
-    loss, trained = min(tried, key=lambda one: one[0])
+    rates = rates if optimizer == "sgd" else [0.001]
+    trained, path = train.fit_best_rate(new, x, y, rates=rates, **how)
     stages = dict(initial=new(), trained=trained)
     phis = {
         k: features.extract(net, x, last)[last] for k, net in stages.items()
@@ -196,7 +190,7 @@ def one_run(data, seed, network, way, steps, rates, device):
     old, now = (phi.double().flatten() for phi in phis.values())
     found = {stage: area(phi, y) for stage, phi in phis.items()}
     stayed = torch.cosine_similarity(old, now, dim=0)
-    found |= dict(input=area(x, y), loss=loss, stayed=float(stayed))
+    found |= dict(input=area(x, y), loss=path.loss[-1], stayed=float(stayed))
     return [found]
 
 
