@@ -27,7 +27,7 @@ from repalign import (
     tangent,
     train,
 )
-from repalign.features import sparse
+from repalign.features import negative_transfer, sparse
 from repalign.machine import devices
 from repalign.models import transfer, weights
 from repalign.models.initialization import Seeded
@@ -754,6 +754,18 @@ def test_transfer_between_networks():
             *transfer.eigenvector_filters(source, "conv0", covariance).parameters(),
             *transfer.rescale(source, transfer.norms(target)).parameters(),
         ]
+
+    same(run)
+
+
+def test_sources_and_targets():
+    def run(on):
+        net = on(models.SimpleCNN((3, 8, 8), 2, convs=1, filters=4, units=4, seed=0))
+        seen = {name: (on(IMAGES.float() + k), on(torch.arange(5) % 2)) for k, name in enumerate("ab")}
+        how = {"source": {"epochs": 1}, "target": {"epochs": 1}}
+        options = dict(classes=2, **how, seed=0, labels_seed=0)
+        rows = negative_transfer.transfers(net, "dense_relu", seen, seen, **options)
+        return [value for row in rows for value in row.values() if not isinstance(value, str)]
 
     same(run)
 

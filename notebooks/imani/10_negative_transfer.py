@@ -30,16 +30,21 @@
 
 # %% tags=["hide-cell"]
 from functools import partial
-from itertools import combinations, permutations
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from repalign import data, features, models, plots, study, train
-from repalign.alignment import class_pairs, spectrum, unit_rows
+from repalign import data, models, plots, study, train
+from repalign.alignment import spectrum
+from repalign.features.negative_transfer import (
+    by_pair,
+    curves_lost,
+    in_order,
+    rank_correlation,
+    transfers,
+)
 from repalign.machine import devices, vision
-from repalign.models import transfer
 
 study.begin("imani/10_negative_transfer")
 
@@ -186,13 +191,15 @@ study.show(fig, "imani.domains", f"Ten classes of {s.images} in each domain.")
 # %% [markdown]
 # ## Run
 #
-# One cell of the sweep is one run, a whole table 1. It trains a copy of the
-# network on each source with random labels, and on none; measures alignment
-# with all pairs of classes of each target; and fine-tunes a copy there. Runs
-# differ in images, weights, random labels and order (on Office-31 they share
-# most images); no image is in two domains of a run, or in what its network saw
-# before. A constant feature is appended to every representation, as in the
-# authors' demonstration code; rows are then scaled to length one.
+# One cell of the sweep is one run, a whole table 1: `transfers` makes it from
+# the network that `start` gives and the images of each `domain`. It trains a
+# copy of the network on each source with random labels, and on none; measures
+# alignment with all pairs of classes of each target; fine-tunes a copy there,
+# and tests it. Runs differ in images, weights, random labels and order (on
+# Office-31 they share most images); no image is in two domains of a run, or in
+# what its network saw before. A constant feature is appended to every
+# representation, as in the authors' demonstration code; rows are then scaled
+# to length one.
 
 
 # %%
@@ -232,38 +239,19 @@ def start(sets, sizes, n_before, known, how, seed, device):
 
 def one_run(seed, sets, sizes, n_test, n_before, known, how, device):
     """Table 1 and the curves of figure 16."""
-    first = n_before, known, how["before"]
-    base, layer = start(sets, sizes, *first, seed, device)
-    seen = {a: domain(a, sets, sizes, n_test, seed, device) for a in DOMAINS}
-    classes, share = len(sets[0].classes), torch.linspace(0, 1, 101).double()
+    before = n_before, known, how["before"]
+    base, layer = start(sets, sizes, *before, seed, device)
+    parts = {a: domain(a, sets, sizes, n_test, seed, device) for a in DOMAINS}
     # Shifted by up to 16 of 256 pixels, its middle is a random crop of 224.
     shift = partial(train.crop_and_flip, pad=16)
-    augment = shift if sets[0].name == "office31" else None
-
-    def trained(model, x, y, how):
-        copy = transfer.replace_head(model, classes, seed=seed)
-        train.fit(copy, x, y, **how, augment=augment, seed=seed)
-        return copy
-
-    rows = []
-    for source in ("None", *DOMAINS):
-        model = base
-        if source != "None":
-            x, label = seen[source][0], 100 * seed + DOMAINS.index(source)
-            y = data.random_labels(len(x), classes, seed=label).to(device)
-            model = trained(base, x, y, how["source"])
-            learned = train.accuracy(model, x, y)
-            rows.append(dict(source=source, learned=learned))
-        for target in [name for name in DOMAINS if name != source]:
-            x, y, *new = seen[target]
-            phi = features.extract(model, x, [layer])[layer].double()
-            tasks = class_pairs(unit_rows(phi, constant=True), y, share)
-            right = train.accuracy(trained(model, x, y, how["target"]), *new)
-            what, area = dict(source=source, target=target), tasks.area.mean()
-            rows.append(dict(what, area=float(area), accuracy=right))
-            for at, value in zip(share.tolist(), tasks.value.mean(0).tolist()):
-                rows.append(dict(what, tau=at, alignment=value))
-    return rows
+    return transfers(
+        base, layer,
+        seen={name: (x, y) for name, (x, y, *_) in parts.items()},
+        test={name: (x, y) for name, (*_, x, y) in parts.items()},
+        classes=len(sets[0].classes), source=how["source"],
+        target=how["target"], seed=seed, labels_seed=100 * seed,
+        augment=shift if sets[0].name == "office31" else None,
+    )  # fmt: skip
 
 
 usual = dict(batch_size=s.batch, weight_decay=s.weight_decay)
@@ -285,11 +273,7 @@ runs = study.sweep(one_run, study.grid(seed=study.seeds(s.runs)), **fixed)
 # with it, averaged over the target's binary tasks.
 
 # %% tags=["hide-input"]
-curves = runs.dropna(subset="tau").pivot(
-    index=["seed", "target", "tau"], columns="source", values="alignment"
-)
-drawn = curves[[*DOMAINS]].rsub(curves["None"], axis=0).stack().dropna()
-drawn = drawn.rename("alignment lost").reset_index()
+drawn = curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
@@ -306,18 +290,6 @@ pairs = runs.dropna(subset="area").pivot(**pairs)
 area, right = pairs["area"], 100 * pairs["accuracy"]
 
 
-def by_pair(value):
-    two = permutations(DOMAINS, 2)
-    return pd.DataFrame({f"{a} → {b}": value(a, b) for a, b in two})
-
-
-def by_order(values):
-    """Of two sources, the first's mean over its targets less the second's."""
-    mean = {a: values.filter(like=f"{a} →").mean(axis=1) for a in DOMAINS}
-    two = combinations(DOMAINS, 2)
-    return pd.DataFrame({f"{a} above {b}": mean[a] - mean[b] for a, b in two})
-
-
 def effects(values, paper=None):
     """Each column is above zero; ``paper`` has the paper's own values."""
     told = {} if paper is None else paper.iloc[0]
@@ -328,11 +300,13 @@ swap = "Fashion-MNIST through simulated cameras in place of Office-31; small "
 swap += f"CNN trained on {s.before} in place of ResNet18 trained on ImageNet"
 size = "images", "network", "before", "known", "sizes", "epochs", "tune_epochs"
 by = dict(stand_in="" if REAL else swap, data=sets, size=size)
-fall = by_pair(lambda a, b: 100 * (1 - area[a, b] / area["None", b]))
+before, after = by_pair(area, DOMAINS)
+fall = 100 * (1 - after / before)
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
 by["measured"] = {"unit": "% of the area", "random labels learned": learned}
 study.claim("imani.fig16.reduced", effects=effects(fall), **by)
-study.claim("imani.fig16.order", effects=effects(by_order(fall)), **by)
+most_first = effects(in_order(fall, DOMAINS))
+study.claim("imani.fig16.order", effects=most_first, **by)
 
 # %% [markdown]
 # ## Table 1
@@ -350,12 +324,14 @@ caption = "Table 1. If the claim holds, the first of each column is largest."
 study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
-lost = by_pair(lambda a, b: right["None", b] - right[a, b])
-paper = by_pair(lambda a, b: [PAPER[b]["None"] - PAPER[b][a]]).round(1)
+without, tuned = by_pair(right, DOMAINS)
+lost = without - tuned
+without, tuned = by_pair(PAPER.stack().to_frame().T, DOMAINS)
+paper = (without - tuned).round(1)
 by["measured"] = {"unit": "points of accuracy"}
 study.claim("imani.tab1.negative", effects=effects(lost, paper), **by)
-both = by_order(lost), by_order(paper)
-study.claim("imani.tab1.order", effects=effects(*both), **by)
+most_first = effects(in_order(lost, DOMAINS), in_order(paper, DOMAINS))
+study.claim("imani.tab1.order", effects=most_first, **by)
 
 # %% [markdown]
 # ## The fall and the harm
@@ -364,12 +340,11 @@ study.claim("imani.tab1.order", effects=effects(*both), **by)
 # mirrors the other. Over the six pairs of a run this is a correlation.
 
 # %% tags=["hide-input"]
-means = {"area before": by_pair(lambda a, b: area["None", b]).mean()}
-means["area after"] = by_pair(lambda a, b: area[a, b]).mean()
+means = {"area before": before.mean(), "area after": after.mean()}
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
 caption = "Area, as a share of the largest possible, and accuracy; means."
 study.table(pd.DataFrame(means), caption)
-rank = fall.rank(axis=1).corrwith(lost.rank(axis=1), axis=1).fillna(0)
+rank = rank_correlation(fall, lost)
 by["measured"] = {"unit": "Spearman's correlation over six pairs"}
 both = {"fall of area and accuracy lost": study.above(rank)}
 study.claim("imani.fig16.mirrors", effects=both, **by)

@@ -29,16 +29,21 @@
 # %% tags=["hide-cell"]
 import warnings
 from functools import partial
-from itertools import permutations
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from repalign import data, features, models, plots, study, train
-from repalign.alignment import class_pairs, unit_rows
+from repalign import data, models, plots, study, train
+from repalign.alignment import class_pairs
+from repalign.features.negative_transfer import (
+    by_pair,
+    curves_lost,
+    in_order,
+    rank_correlation,
+    transfers,
+)
 from repalign.machine import devices
-from repalign.models import transfer
 
 study.begin("imani/14_negative_transfer_from_imagenet")
 
@@ -186,10 +191,11 @@ study.show(fig, "imani.photographs", caption)
 # %% [markdown]
 # ## Run
 #
-# One cell of the sweep is one run, a whole table 1: the network of ImageNet
-# with a fresh last layer learns random labels on each source, or nothing. Its
-# last hidden layer is measured on the training images of each target, and it
-# is fine-tuned on them with another fresh last layer. Runs differ in images,
+# One cell of the sweep is one run, a whole table 1. As on
+# [](10_negative_transfer), `transfers` makes it: the network of ImageNet with
+# a fresh last layer learns random labels on each source, or nothing. Its last
+# hidden layer is measured on the training images of each target, and it is
+# fine-tuned on them with another fresh last layer. Runs differ in images,
 # random labels, last layers and order, not in ImageNet's weights. No image is
 # in two domains of a run. A constant is appended to features before scaling.
 
@@ -214,34 +220,12 @@ def one_run(seed, own, new, net, o, how, device):
     base.channels_last = True  # trains faster on a CPU
     seen = views(own, o["sizes"], 10 * seed, device)
     test = views(new, o["n_test"], 10 * seed + 5, device)
-    share, rows = torch.linspace(0, 1, 101).double(), []
     shift = partial(train.crop_and_flip, pad=o["shift"])
-
-    def trained(model, x, y, how):
-        copy = transfer.replace_head(model, classes, seed=seed)
-        augment = shift if o["shift"] else None
-        train.fit(copy, x, y, **how, augment=augment, seed=seed)
-        return copy
-
-    for source in ("None", *DOMAINS):
-        model = base
-        if source != "None":
-            x, label = seen[source][0], 10 * seed + DOMAINS.index(source)
-            y = data.random_labels(len(x), classes, seed=label).to(device)
-            model = trained(base, x, y, how["source"])
-            learned = train.accuracy(model, x, y)
-            rows.append(dict(source=source, learned=learned))
-        for target in [name for name in DOMAINS if name != source]:
-            x, y = seen[target]
-            phi = features.extract(model, x, ["trunk"])["trunk"].double()
-            tasks = class_pairs(unit_rows(phi, constant=True), y, share)
-            tuned = trained(model, x, y, how["target"])
-            right = train.accuracy(tuned, *test[target])
-            what, area = dict(source=source, target=target), tasks.area.mean()
-            rows.append(dict(what, area=float(area), accuracy=right))
-            for at, value in zip(share.tolist(), tasks.value.mean(0).tolist()):
-                rows.append(dict(what, tau=at, alignment=value))
-    return rows
+    return transfers(
+        base, "trunk", seen, test, classes=classes, source=how["source"],
+        target=how["target"], seed=seed, labels_seed=10 * seed,
+        augment=shift if o["shift"] else None,
+    )  # fmt: skip
 
 
 usual = dict(batch_size=s.batch, weight_decay=s.weight_decay)
@@ -262,11 +246,7 @@ runs = study.sweep(
 # with it, averaged over the target's binary tasks.
 
 # %% tags=["hide-input"]
-curves = runs.dropna(subset="tau").pivot(
-    index=["seed", "target", "tau"], columns="source", values="alignment"
-)
-drawn = curves[[*DOMAINS]].rsub(curves["None"], axis=0).stack().dropna()
-drawn = drawn.rename("alignment lost").reset_index()
+drawn = curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
@@ -287,29 +267,20 @@ pairs = runs.dropna(subset="area").pivot(**pairs)
 area, right = pairs["area"], 100 * pairs["accuracy"]
 
 
-def by_pair(value):
-    two = permutations(DOMAINS, 2)
-    return pd.DataFrame({f"{a} → {b}": value(a, b) for a, b in two})
+def effects(values):
+    """Each column is above zero."""
+    return {name: study.above(values[name]) for name in values}
 
 
-def each(values):
-    return {pair: study.above(values[pair]) for pair in values}
-
-
-def in_order(values):
-    """Amazon above both others, Webcam above DSLR: means over targets."""
-    mean = {a: values.filter(like=f"{a} →").mean(axis=1) for a in DOMAINS}
-    mean, (most, *others) = pd.DataFrame(mean), DOMAINS
-    return study.ordered(mean, most, others) | study.ordered(mean, *others)
-
-
-fall = by_pair(lambda a, b: 100 * (1 - area[a, b] / area["None", b]))
+before, after = by_pair(area, DOMAINS)
+fall = 100 * (1 - after / before)
 size = ("network", "classes", "image", "sizes", "epochs", "tune_epochs")
 by = dict(stand_in=swap, data=[own, new], size=size)
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
 by["measured"] = {"unit": "% of the area", "random labels learned": learned}
-study.claim("imani.fig16.imagenet.reduced", effects=each(fall), **by)
-study.claim("imani.fig16.imagenet.order", effects=in_order(fall), **by)
+study.claim("imani.fig16.imagenet.reduced", effects=effects(fall), **by)
+most_first = effects(in_order(fall, DOMAINS))
+study.claim("imani.fig16.imagenet.order", effects=most_first, **by)
 
 # %% [markdown]
 # ## Table 1, on photographs
@@ -327,10 +298,12 @@ caption += "column is its largest."
 study.show(fig, "imani.tab1.imagenet", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
-lost = by_pair(lambda a, b: right["None", b] - right[a, b])
+without, tuned = by_pair(right, DOMAINS)
+lost = without - tuned
 by["measured"] = {"unit": "points of accuracy"}
-study.claim("imani.tab1.imagenet.negative", effects=each(lost), **by)
-study.claim("imani.tab1.imagenet.order", effects=in_order(lost), **by)
+study.claim("imani.tab1.imagenet.negative", effects=effects(lost), **by)
+most_first = effects(in_order(lost, DOMAINS))
+study.claim("imani.tab1.imagenet.order", effects=most_first, **by)
 
 # %% [markdown]
 # ## The fall and the harm
@@ -351,12 +324,11 @@ caption = f"Is the harm largest where alignment fell most ({swap})?"
 study.show(fig, "imani.mirrors", caption, table=dots)
 
 # %% tags=["hide-input"]
-rank = fall.rank(axis=1).corrwith(lost.rank(axis=1), axis=1).fillna(0)
+rank = rank_correlation(fall, lost)
 by["measured"] = {"unit": "Spearman's correlation over six pairs"}
 same = {"fall of area and accuracy lost": study.above(rank)}
 study.claim("imani.fig16.imagenet.mirrors", effects=same, **by)
-means = {"area before": by_pair(lambda a, b: area["None", b]).mean()}
-means["area after"] = by_pair(lambda a, b: area[a, b]).mean()
+means = {"area before": before.mean(), "area after": after.mean()}
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
 caption = "Area, as a share of the largest possible; accuracy lost; means."
 study.table(pd.DataFrame(means), caption)
