@@ -64,8 +64,10 @@ study.begin("imani/10_negative_transfer")
 # is positive where the source task has turned the representation away from
 # the target. Random labels reward a network for telling images apart one by
 # one, the opposite of putting the images of a class together. The area under
-# $A$ is $\sum_i \sigma_i (u_i^\top y)^2$; its *relative fall* is the share of
-# it that the source task takes away.
+# $A$ is $\sum_i \sigma_i (u_i^\top y)^2$, at most $n \sqrt n$ for rows of
+# length one. Its *relative fall* is the share of it that the source task takes
+# away: areas, as shares of $n \sqrt n$, are first averaged over all pairs of
+# classes of the target, then compared.
 #
 # ## A toy whose answer is known
 #
@@ -273,6 +275,9 @@ runs = study.sweep(one_run, study.grid(seed=study.seeds(s.runs)), **fixed)
 # with it, averaged over the target's binary tasks.
 
 # %% tags=["hide-input"]
+swap = "Fashion-MNIST through simulated cameras in place of Office-31; small "
+swap += f"CNN trained on {s.before} in place of ResNet18 trained on ImageNet"
+swap, told = ("", "") if REAL else (swap, f" ({swap})")
 drawn = curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
@@ -280,7 +285,7 @@ fig = plots.curves(
     order=dict(source=DOMAINS, target=DOMAINS),
 )  # fmt: skip
 fig.axes[0].axhline(0, color="0.5", lw=0.8)
-caption = "Figure 16. Above zero, random labels on the source have reduced "
+caption = f"Figure 16{told}. Above zero, random labels on the source reduced "
 caption += "alignment with the target (share of ‖y‖²). Shades: standard error."
 study.show(fig, "imani.fig16", caption, table=drawn)
 
@@ -296,10 +301,8 @@ def effects(values, paper=None):
     return {v: study.above(values[v], paper=told.get(v)) for v in values}
 
 
-swap = "Fashion-MNIST through simulated cameras in place of Office-31; small "
-swap += f"CNN trained on {s.before} in place of ResNet18 trained on ImageNet"
 size = "images", "network", "before", "known", "sizes", "epochs", "tune_epochs"
-by = dict(stand_in="" if REAL else swap, data=sets, size=size)
+by = dict(stand_in=swap, data=sets, size=size)
 before, after = by_pair(area, DOMAINS)
 fall = 100 * (1 - after / before)
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
@@ -320,7 +323,9 @@ cells = [*cells, [4.7, 4.6, None]]
 PAPER = pd.DataFrame(cells, ["None", *order], order, dtype=float)
 ours = right.mean().unstack().loc[["None", *order], order]
 fig = plots.matrix(ours, paper=PAPER, format=".1f", label="accuracy (%)")
-caption = "Table 1. If the claim holds, the first of each column is largest."
+fig.axes[0].set(xlabel="target", ylabel="source")
+caption = f"Table 1{told}. If the claim holds, the first number of each "
+caption += "column is its largest."
 study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]

@@ -1,6 +1,8 @@
 """What every page keeps to, seen in its source."""
 
 import ast
+import importlib
+import inspect
 
 import pytest
 
@@ -10,10 +12,15 @@ PAGES = sorted((ROOT / "notebooks").glob("*/*.py"))
 
 
 def functions_of_sweeps(tree):
-    """The functions that a page hands to study.sweep, by name."""
+    """The functions that a page hands to study.sweep, by name: its own, or some of the package."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     names = {c.args[0].id for c in calls if ast.unparse(c.func) == "study.sweep"}
     made = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        for taken in node.names if isinstance(node, ast.ImportFrom) else ():
+            if taken.name in names:
+                function = getattr(importlib.import_module(node.module), taken.name)
+                made[taken.name] = ast.parse(inspect.getsource(function))
     return {name: made[name] for name in names}
 
 

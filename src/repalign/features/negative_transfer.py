@@ -46,8 +46,9 @@ def transfers(
     ``seen`` and ``test`` have the images and class numbers of each domain. A copy of ``base`` learns random
     labels on the ``seen`` images of a source; then ``layer`` is measured on those of every other domain, with
     a constant appended and rows of length one, and a copy of that network learns their true labels. Both
-    tasks begin with a fresh last layer. ``source`` and ``target`` are options of ``fit`` for each, ``seed``
-    is that of last layers and order, and random labels have ``labels_seed``, the next domain's one more.
+    tasks begin with the same fresh last layer. ``source`` and ``target`` are options of ``fit`` for each,
+    ``seed`` is that of last layers and order, and random labels have ``labels_seed``, the next domain's one
+    more.
 
     Rows have one of three forms. ``source``, ``learned``: share of its random labels that a network knows.
     ``source``, ``target``, ``area``, ``accuracy``: the area under the curve of alignment as a share of the
