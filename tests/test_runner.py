@@ -457,6 +457,21 @@ def test_a_run_with_other_settings_is_not_recorded(root):
     run = records.newest(root, "toy/01_a").run
     assert (run["changed"], run["device"]) == ({}, "cpu")
 
+    # A record comes first, unless a profile is asked for: then its last run.
+    assert repalign("run", "--set", "n=9", cwd=root).returncode == 0
+    (claim,) = json.loads(repalign("claims", "--json", cwd=root).stdout)
+    assert (claim["profile"], claim["recorded"]) == ("laptop", True)
+    (claim,) = json.loads(repalign("claims", "--profile", "laptop", "--json", cwd=root).stdout)
+    assert (claim["profile"], claim["recorded"]) == ("laptop with n=9", False)
+
+
+def test_claims_are_readable_in_a_narrow_window(root):
+    assert repalign("run", cwd=root).returncode == 0
+    (line,) = [line for line in repalign("claims", cwd=root).stdout.splitlines() if "toy.01_a" in line]
+    assert "n: 2" in line
+    narrow = repalign("claims", cwd=root, COLUMNS="60").stdout.splitlines()
+    assert narrow == ["toy.01_a  EXACT  laptop", "    n: 2; word: hello", "1 exact"]
+
 
 def test_a_missing_kernel_says_what_to_install(root, monkeypatch):
     there = execute.find_spec
@@ -506,7 +521,10 @@ def test_disagreements_are_found(root):
     listed = ("notebooks/toy/01_a", "book/gone", "notebooks/toy/03_c")
     chapters = "".join(f"- file: {file}\n" for file in listed)
     (root / "_toc.yml").write_text(f"root: book/intro\nchapters:\n{chapters}")
+    (root / "records/toy/04_d/2026-01-01-desktop").mkdir(parents=True)
+    (root / "records/toy/04_d/2026-01-01-desktop/run.json").write_text("{}")
     found = "\n".join(pages.disagreements(root))
+    assert "records/toy/04_d belongs to no page" in found
     assert "notebooks/toy/02_b is not in _toc.yml" in found
     assert "book/gone, which does not exist" in found
     assert "toy/03_c begins as toy/3" in found

@@ -149,6 +149,7 @@ def test_code_is_not_compared_across_versions_of_python(root):
 
 def test_stale_records_are_listed_and_marked(root):
     assert repalign("criteria", "--lock", cwd=root).returncode == 0
+    assert "toy/01_a: has no record" in repalign("record", "--stale", cwd=root).stdout
     done = repalign("run", "--profile", "desktop", cwd=root)
     assert done.returncode == 0, done.stderr
     assert repalign("record", cwd=root).returncode == 0

@@ -45,11 +45,11 @@ def squared_descent(
     eta: float | Sequence[float],
     steps: Real[Tensor, " t"],
 ) -> Descent:
-    """Gradient descent on the mean squared error, in closed form (Imani prop. 1).
+    """Gradient descent on half the mean squared error, in closed form (Imani prop. 1).
 
-    The update is w ← w − (η/n) Φᵀ(Φw − y). ``train`` and ``test`` are mean squared errors, the errors
-    are shares of wrong signs (for ±1 labels). Of several step sizes the one with the lowest training loss
-    at the last of ``steps`` is kept, as the papers choose.
+    The update is w ← w − (η/n) Φᵀ(Φw − y), that of torch's SGD on ``mse_loss`` with a rate of η/2. ``train``
+    and ``test`` are mean squared errors, the errors are shares of wrong signs (for ±1 labels). Of several
+    step sizes the one with the lowest training loss at the last of ``steps`` is kept, as the papers choose.
 
     >>> x = torch.eye(3).double()
     >>> squared_descent(x, x[0], x, x[0], eta=1.5, steps=torch.tensor([0, 1])).train

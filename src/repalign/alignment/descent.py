@@ -17,7 +17,8 @@ def gd_loss(spectrum: Spectrum, eta: float, steps: Real[Tensor, " t"] | int) -> 
     """‖Φw_t − y‖² of gradient descent from w₀ = 0, in closed form (Imani prop. 1, eq. 3).
 
     The update is w ← w − η Φᵀ(Φw − y). ``steps`` is a step number or a vector of them; a million steps
-    cost as much as one. The formula holds for every η; descent converges for η < 2/σ₁².
+    cost as much as one. The formula holds for every η; descent converges for η < 2/σ₁². Full-batch SGD of
+    torch on ``mse_loss`` with n samples makes the same steps with a rate of η·n/2.
 
     >>> from repalign.alignment import spectrum
     >>> s = spectrum(torch.eye(2), torch.tensor([3.0, 4.0]))

@@ -105,7 +105,8 @@ def spectrum(
 
     When n rows do not fit in memory, give an iterable of pairs (phi_block, y_block) in place of both: each
     is seen once. For very large inputs, ``top=k`` finds the k strongest directions alone; the residual is
-    then all that y has outside of them.
+    then all that y has outside of them. Where the k-th singular value is not alone, which of the directions
+    that share it are among the k is arbitrary.
 
     >>> s = spectrum(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), torch.tensor([1.0, 2.0, 3.0]))
     >>> s.sigma, s.power, s.residual

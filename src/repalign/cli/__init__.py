@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+WIDE = 140  # columns that a table of claims needs
 
 Patterns = Annotated[
     list[str] | None, typer.Argument(metavar="[PATTERN]...", help="Part of a page's name, or a glob.")
@@ -161,19 +163,25 @@ def record(
     patterns: Patterns = None,
     profile: Profile = "desktop",
     stale: Annotated[
-        bool, typer.Option("--stale", help="List records that pages have outgrown, and keep nothing.")
+        bool,
+        typer.Option(
+            "--stale", help="List pages that have outgrown their records or have none; keep nothing."
+        ),
     ] = False,
 ) -> None:
     """Keep the claims and figures of finished runs under records/, and update the README's table."""
     root = pages_.project()
     _known(profile)
     if stale:
-        old = stale_.stale(root, pages_.find(root, patterns))
+        chosen = pages_.find(root, patterns)
+        old = stale_.stale(root, chosen)
         for name, changed in old.items():
             out.print(f"{name}: {', '.join(changed)} changed since")
-        out.print(
-            f"to run again: repalign run {' '.join(old)} --profile {profile}" if old else "none is stale"
-        )
+        missing = [page.name for page in chosen if records.newest(root, page.name) is None]
+        for name in missing:
+            out.print(f"{name}: has no record")
+        todo = " ".join([*old, *missing])
+        out.print(f"to run again: repalign run {todo} --profile {profile}" if todo else "none is stale")
         return
     for page in pages_.find(root, patterns):
         place = records.record(root, page, profile)
@@ -197,30 +205,43 @@ def book(profile: Profile = "laptop") -> None:
 @app.command()
 def claims(
     patterns: Patterns = None,
-    profile: Profile = "laptop",
+    profile: Annotated[
+        str, typer.Option(help="The last run at this profile instead of the records.", show_default=False)
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="All fields, as JSON.")] = False,
 ) -> None:
-    """The claims and their verdicts: the newest record's, else those of the last run at PROFILE."""
+    """The claims and their verdicts: the newest record's, else those of the last laptop run."""
     root = pages_.project()
-    _known(profile)
+    _known(profile or "laptop")
     chosen = pages_.find(root, patterns)
-    found = [claim for page in chosen for claim in records.evidence(root, page.name, profile).values()]
+    found: list[dict[str, Any]] = []
+    for page in chosen:
+        found += records.evidence(root, page.name, profile or "laptop", or_recorded=not profile).values()
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return
     if not found:
-        raise UserError(f"nothing measured yet at {profile}: repalign run --profile {profile}.")
-    old = stale_.stale(root, chosen)
-    table = Table(box=None)
-    for name in ("claim", "verdict", "profile"):
-        table.add_column(name, no_wrap=True)
-    for name in ("stand-in", "measured"):
-        table.add_column(name)
+        at = profile or "laptop"
+        raise UserError(f"nothing measured yet at {at}: repalign run --profile {at}.")
+    old, rows = stale_.stale(root, chosen), []
     for claim in found:
         mark = " (stale)" if claim["page"] in old and claim["recorded"] else ""
         row = [claim["id"], claim["verdict"], claim["profile"] + mark, claim["stand_in"]]
-        table.add_row(*map(escape, [*row, records.in_words(claim)]))
-    out.print(table)
+        rows.append([*row, records.in_words(claim)])
+    if out.width < WIDE:  # a table would break every word
+        for *first, stand_in, measured in rows:
+            out.print(escape("  ".join(first)))
+            for line in filter(None, (stand_in and f"on a stand-in: {stand_in}", measured)):
+                out.print(escape(textwrap.indent(textwrap.fill(line, out.width - 4), " " * 4)))
+    else:
+        table = Table(box=None)
+        for name in ("claim", "verdict", "profile"):
+            table.add_column(name, no_wrap=True)
+        for name in ("stand-in", "measured"):
+            table.add_column(name)
+        for row in rows:
+            table.add_row(*map(escape, row))
+        out.print(table)
     out.print(records.summary(found))
 
 

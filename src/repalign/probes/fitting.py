@@ -47,7 +47,8 @@ def fit_probes(
     in batches of 128, weights drawn as ``nn.Linear`` draws them. It stops long before the minimum. All
     probes start from the same draw and see the same batches (``seed``), so they differ by their features
     alone. Naming ``epochs``, ``lr`` or ``batch_size`` chooses it. ``method="ridge"`` regresses on one-hot
-    labels in closed form, least mean squares + ``ridge``·‖W‖², with a free intercept.
+    labels in closed form, least mean squares + ``ridge``·‖W‖², with a free intercept; here W are the weights
+    of the features as they are, so that layers of different scale want different penalties.
 
     ``features`` is a tensor (E, n, d) or a sequence of (n, d) tensors, paths or functions, as for
     :func:`repalign.kernels.cka_grid`; or a dict {layer: (n, d)} as ``features.extract`` gives it, whose

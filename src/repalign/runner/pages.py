@@ -183,7 +183,7 @@ def parameters_for(page: Page, profile: str, device: str, change: dict[str, Any]
 
 
 def disagreements(root: Path) -> list[str]:
-    """Where the table of contents, the notebooks and the names in them do not agree."""
+    """Where the table of contents, the notebooks, the names in them and the records do not agree."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     listed = _toc_files(toc)
     pages = find(root)
@@ -205,6 +205,9 @@ def disagreements(root: Path) -> list[str]:
             if not claim.startswith(page.name.split("/")[0] + "."):
                 problems.append(f"{page.name} declares {claim}, which belongs to another paper")
             owner[claim] = page.name
+    recorded = {run.parents[1].relative_to(root / "records") for run in root.glob("records/*/*/*/run.json")}
+    for name in sorted({one.as_posix() for one in recorded} - {page.name for page in pages}):
+        problems.append(f"records/{name} belongs to no page: record its page again, or delete it")
     return problems
 
 

@@ -111,9 +111,13 @@ def record(root: Path, page: Page, profile: str) -> Path:
     return place
 
 
-def evidence(root: Path, page: str, profile: str) -> dict[str, dict[str, Any]]:
-    """For each claim of ``page`` its best-founded result: the newest record's, else the live run's."""
-    sources = [(False, live(root, page, profile)), (True, newest(root, page))]
+def evidence(root: Path, page: str, profile: str, *, or_recorded: bool = True) -> dict[str, dict[str, Any]]:
+    """For each claim of ``page`` its best-founded result: the newest record's, else the live run's.
+
+    Without ``or_recorded``, the live run's alone.
+    """
+    sources = [(False, live(root, page, profile))]
+    sources += [(True, newest(root, page))] if or_recorded else []
     return {
         id: {**claim, "profile": source.profile, "recorded": recorded}
         for recorded, source in sources
