@@ -270,8 +270,8 @@ study.show(
     "imani.fig1",
     f"Figure 1 on {n} training and {n} test samples of {slices.name}, mean of "
     f"{s.runs} runs, bands of one standard error. If the claim holds, the "
-    "dashed red curve is the first of the dashed ones to reach 1% of its "
-    "start, and the solid red one ends lowest.",
+    "dashed orange curve is the first of the dashed ones to reach 1% of its "
+    "start, and the solid orange one ends lowest.",
     table=plots.averaged(drawn, ["features", "what", "at"], "value", "seed"),
 )
 

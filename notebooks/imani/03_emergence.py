@@ -295,7 +295,7 @@ study.show(
     fig, "imani.fig5",
     f"Figure 5 on {n} samples of {slices.name}, mean of {s.runs} runs, bands "
     "of one standard error. If the claim holds, sparse coding (blue) falls "
-    "first, then RBF (purple), ReLU (red) last. Yellow: narrower RBF units.",
+    "first, then RBF (purple), ReLU (orange) last. Brown: narrower RBF.",
     table=plots.averaged(drawn, ["features", "at"], "value", "seed"),
 )  # fmt: skip
 

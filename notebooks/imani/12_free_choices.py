@@ -269,8 +269,8 @@ study.show(
     fig, "imani.fig1.unscaled",
     f"Figure 1 on {n} training and {n} test samples of {slices.name}, rows "
     f"not scaled, own step sizes, mean of {s.runs} runs, bands of one "
-    "standard error. If the claim holds, the dashed red curve is the first "
-    "dashed one at 1% of its start, and the solid red one ends lowest.",
+    "standard error. If the claim holds, the dashed orange curve is the first "
+    "dashed one at 1% of its start, and the solid orange one ends lowest.",
     table=plots.averaged(drawn, ["features", "what", "at"], "value", "seed"),
 )  # fmt: skip
 
@@ -305,7 +305,7 @@ study.show(
     f"Figure 5 on {n} samples of {slices.name}, mean of {s.runs} runs, bands "
     "of one standard error: rows not scaled, but each representation divided "
     "by one number; RBF networks of several bandwidths and codes of several "
-    "penalties with rows of length one. If the claims hold, red lies above "
+    "penalties with rows of length one. If the claims hold, orange lies above "
     "all others in the mean over the middle, on the left purple above blue.",
     table=plots.averaged(drawn, by, "value", "seed"),
 )  # fmt: skip
