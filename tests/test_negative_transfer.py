@@ -13,6 +13,7 @@ from repalign.data import random_labels
 from repalign.features import extract
 from repalign.features.negative_transfer import by_pair, curves_lost, in_order, rank_correlation, transfers
 from repalign.models.transfer import replace_head
+from repalign.probes import fit_probes
 from repalign.train import accuracy, fit
 
 DOMAINS = ["first", "second", "third"]
@@ -67,7 +68,9 @@ def test_one_row_of_each_kind_for_each_source_and_target():
     assert pairs == [(a, b) for a in ("None", *DOMAINS) for b in DOMAINS if a != b]
     assert len(rows) == 3 + 9 + 9 * 101
     for row in rows:
-        numbers = [row[key] for key in ("learned", "area", "accuracy", "tau", "alignment") if key in row]
+        numbers = [
+            row[key] for key in ("learned", "area", "probe", "accuracy", "tau", "alignment") if key in row
+        ]
         assert all(0 <= value <= 1 + 1e-9 for value in numbers)
 
 
@@ -87,6 +90,9 @@ def test_it_is_what_one_does_by_hand():
     found = [row for row in rows if row.get("target") == "third"]
     assert found[0]["area"] == float(tasks.area.mean())
     assert found[0]["accuracy"] == accuracy(tuned, *test["third"])
+    unseen = extract(net, test["third"][0], ["dense_relu"])["dense_relu"]
+    read = fit_probes({"layer": phi}, y)["layer"].predict(unseen.double())
+    assert found[0]["probe"] == float((read == test["third"][1]).double().mean())
     assert [row["alignment"] for row in found[1:]] == tasks.value.mean(0).tolist()
 
 

@@ -26,6 +26,7 @@ from repalign.alignment import class_pairs, unit_rows
 from repalign.data import random_labels
 from repalign.features.hooks import extract
 from repalign.models import transfer
+from repalign.probes import fit_probes
 from repalign.train import accuracy, fit
 from repalign.train.recipes import Augment
 
@@ -51,9 +52,10 @@ def transfers(
     more.
 
     Rows have one of three forms. ``source``, ``learned``: share of its random labels that a network knows.
-    ``source``, ``target``, ``area``, ``accuracy``: the area under the curve of alignment as a share of the
-    largest possible, a mean over all pairs of classes, and the accuracy on ``test``; the source is "None"
-    for ``base`` itself. ``source``, ``target``, ``tau``, ``alignment``: a point of the mean of these curves.
+    ``source``, ``target``, ``area``, ``probe``, ``accuracy``: the area under the curve of alignment as a
+    share of the largest possible, a mean over all pairs of classes; the accuracy on ``test`` of a linear
+    probe on ``layer`` as it is; and that after fine-tuning. The source is "None" for ``base`` itself.
+    ``source``, ``target``, ``tau``, ``alignment``: a point of the mean of these curves.
     """
     if set(seen) != set(test) or len(seen) < 2 or NONE in seen:
         raise ValueError(
@@ -79,11 +81,15 @@ def transfers(
             x, y = seen[after]
             phi = extract(model, x, [layer])[layer].double()
             tasks = class_pairs(unit_rows(phi, constant=True), y, shares)
+            frozen = fit_probes({layer: phi}, y)[layer].predict(
+                extract(model, test[after][0], [layer])[layer]
+            )
             right = accuracy(trained(model, x, y, target), *test[after])
-            what = {"source": before, "target": after}
-            rows.append({**what, "area": float(tasks.area.mean()), "accuracy": right})
+            known = float((frozen == test[after][1]).double().mean())
+            pair = {"source": before, "target": after}
+            rows.append({**pair, "area": float(tasks.area.mean()), "probe": known, "accuracy": right})
             curve = zip(shares.tolist(), tasks.value.mean(0).tolist(), strict=True)
-            rows += [{**what, "tau": tau, "alignment": value} for tau, value in curve]
+            rows += [{**pair, "tau": tau, "alignment": value} for tau, value in curve]
     return rows
 
 

@@ -18,10 +18,21 @@ import yaml
 from repalign._files import replace_directory
 from repalign.runner import bench
 from repalign.runner.pages import Page, UserError, disagreements
-from repalign.runner.records import KINDS, Kept, counts, evidence, in_words, live, newest, summary
+from repalign.runner.records import (
+    KINDS,
+    Kept,
+    counts,
+    evidence,
+    in_words,
+    live,
+    newest,
+    summary,
+    tables_of,
+)
 from repalign.runner.stale import stale
 from repalign.study.card import card, css_class
 from repalign.study.style import caption_of, framed, stylesheet
+from repalign.study.tables import TABLE
 
 
 def build(root: Path, pages: list[Page], profile: str) -> Path:
@@ -110,6 +121,23 @@ def _compose(notebook: Any, run: Kept, record: Kept | None, tables: Path) -> Non
                 output.data["text/html"] = _figure(about["figure"], run, record, tables)
             elif "claim" in about:
                 output.data["text/html"] = _claim(about["claim"], run, record)
+    here = tables_of(notebook)
+    if record:
+        then = record.tables if len(record.tables) == len(here) else [None] * len(here)
+        for k, (output, old) in enumerate(zip(here, then, strict=True)):
+            output.data["text/html"] = _table(k, output.data["text/html"], old, run, record)
+
+
+def _table(k: int, now: str, then: str | None, run: Kept, record: Kept) -> str:
+    """The record's k-th table in front of this run's; where it has none, this run's says what it is."""
+    if then == now:
+        return now
+    if then is not None:
+        return _tabs(f"table-{k}", [(_when("record", record), then), (_when("live", run), now)])
+    label = f'<span class="ra-note">{html.escape(_when("live", run))}</span>'
+    if "<caption>" in now:
+        return now.replace("</caption>", f" {label}</caption>", 1)
+    return now.replace(TABLE, f"{TABLE}<caption>{label}</caption>", 1)
 
 
 def _figure(id: str, run: Kept, record: Kept | None, tables: Path) -> str:
@@ -211,7 +239,8 @@ def _scoreboard(root: Path, pages: list[Page], profile: str) -> str:
     )
     found = [claim for claims in best.values() for claim in claims.values()]
     return (
-        f"**{summary(found)}**, by the newest record where there is one, else by this run ({profile}).\n\n"
+        f"**{summary(found)}**, by the newest record where there is one, else by this run ({profile}). "
+        "A record is *stale* when its page's code, settings or criteria have changed since.\n\n"
         f"{_counted(best)}\n\n## Claim by claim\n\n"
         f'<table class="ra-table ra-scoreboard">{head}{"".join(rows)}</table>\n\n'
         f"## What the runs cost\n\n"

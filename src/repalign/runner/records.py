@@ -1,7 +1,8 @@
 """Records: the claims and figures of runs worth keeping, under ``records/``, and what they say together.
 
 A record is ``records/<paper>/<page>/<date>-<profile>/`` with ``run.json`` (date, profile, machine,
-commit, versions, settings), ``claims/*.json``, ``figures/*.svg`` and the tables behind them as ``*.csv``.
+commit, versions, settings), ``claims/*.json``, ``figures/*.svg`` and the tables behind them as ``*.csv``,
+and ``tables.json``, the tables of the page in their order.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repalign._files import replace_directory, write_text
+from repalign._files import replace_directory, write_json, write_text
 from repalign.runner.pages import Page, UserError
 from repalign.study.claims import read
-from repalign.study.tables import number, shown
+from repalign.study.tables import TABLE, number, shown
+
+TABLES = "tables.json"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,18 @@ class Kept:
         """The table behind figure ``id``, if this run kept it."""
         path = self.place / "figures" / f"{id}.csv"
         return path if path.is_file() else None
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that the page showed, as HTML, in their order; none in records without them."""
+        path = self.place / TABLES
+        return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
+def tables_of(notebook: Any) -> list[Any]:
+    """The outputs of an executed page that :func:`repalign.study.table` made, in their order."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [one for one in outputs if one.get("data", {}).get("text/html", "").startswith(TABLE)]
 
 
 def kept(place: Path) -> Kept | None:
@@ -99,12 +114,16 @@ def record(root: Path, page: Page, profile: str) -> Path:
             f"{page.name} was run at {run.profile}; only runs with the table's own settings are "
             f"recorded: repalign run {page.name} --profile {profile}."
         )
+    import nbformat
+
     place = root / "records" / page.name / f"{run.run['date']}-{profile}"
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=place.parent, prefix=".record-"))
     try:
         os.chmod(fresh, 0o755)
         shutil.copytree(run.place, fresh, dirs_exist_ok=True)
+        page_as_run = nbformat.read(run.place.with_name(f"{run.place.name}.ipynb"), as_version=4)
+        write_json(fresh / TABLES, [one.data["text/html"] for one in tables_of(page_as_run)])
         replace_directory(fresh, place)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -151,12 +170,15 @@ def summary(claims: list[dict[str, Any]]) -> str:
 
 
 def in_words(claim: dict[str, Any], most: int = 3) -> str:
-    """What was measured, in a line: effects for which the paper gives a number, else the first ones."""
+    """What was measured, in a line: effects without a yes first, then those with a number of the paper."""
     effects = claim["effects"]
     if not effects:
         return shown(claim["measured"]) if claim["measured"] not in (None, {}, []) else ""
-    chosen = [effect for effect in effects if effect["paper"] is not None] or effects
-    parts = [_one_effect(effect) for effect in chosen[:most]]
+    chosen = sorted(effects, key=lambda e: (("no", "open", "yes").index(e["answer"]), e["paper"] is None))
+    parts = [
+        _one_effect(effect) + ("" if effect["answer"] == "yes" else f", {effect['answer']}")
+        for effect in chosen[:most]
+    ]
     yes = sum(effect["answer"] == "yes" for effect in effects)
     rest = [f"{yes} of {len(effects)} effects yes"] if len(effects) > len(parts) else []
     return "; ".join([*rest, *parts])
@@ -166,7 +188,9 @@ def _one_effect(effect: dict[str, Any]) -> str:
     ends = effect["interval"]
     interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
     paper = f" (paper {number(effect['paper'], 3)})" if effect["paper"] is not None else ""
-    return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}"
+    # A bound of zero is the usual one, and the interval shows its sign.
+    bound = f", claimed {effect['side']} {shown(effect['bound'])}" if any(effect["bound"]) else ""
+    return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}{bound}"
 
 
 def _settled(claim: dict[str, Any]) -> bool:

@@ -122,14 +122,14 @@ def _claimed(effect: Mapping[str, Any], x: Any) -> str:
 
 
 def _size(size: Mapping[str, Sequence[Any]]) -> str:
-    """This run's settings beside the paper's."""
+    """This run's settings beside those of the profile ``paper``, where what a paper leaves open is ours."""
     same = [name for name, (here, paper) in size.items() if here == paper]
     differ = [
-        f"{name} {shown(h)}" + ("" if p is None else f" (paper: {shown(p)})")
+        f"{name} {shown(h) or 'none'}" + ("" if p is None else f" (profile paper: {shown(p) or 'none'})")
         for name, (h, p) in size.items()
         if h != p
     ]
-    return "; ".join([*differ, *([f"as in the paper: {', '.join(same)}"] if same else [])])
+    return "; ".join([*differ, *([f"as in profile paper: {', '.join(same)}"] if same else [])])
 
 
 def css_class(verdict: str) -> str:

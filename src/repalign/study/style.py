@@ -20,6 +20,8 @@ PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
 
 # Lines and letters are drawn in this color, which becomes the color of the text around the figure.
 _INK = "#010203"
+# Seaborn's own dark grays, of legend keys that stand for a style and not for a color.
+_GRAYS = re.compile("#(333333|262626)")
 
 
 def output_directory() -> Path:
@@ -45,6 +47,7 @@ def use() -> None:
     mpl.rcParams.update(
         {
             "axes.prop_cycle": cycler(color=PALETTE),
+            "legend.title_fontsize": "small",
             "figure.dpi": 96,
             "figure.figsize": (6.4, 3.6),
             "figure.constrained_layout.use": True,
@@ -120,6 +123,7 @@ def framed(svg: str, id: str, caption: str, kind: str = "live") -> str:
     prefix = re.sub(r"[^A-Za-z0-9]", "-", f"{id}-{kind}") + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r'(xlink:href|href)="#', rf'\1="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
+    svg = _GRAYS.sub("currentColor", svg)
     svg = re.sub(r"<svg ([^>]*?)>", _responsive, svg, count=1, flags=re.S)
     text = html.escape(caption)
     return f'<figure class="ra-figure" data-figure="{id}">{svg}<figcaption>{text}</figcaption></figure>'

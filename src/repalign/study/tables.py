@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+WHOLE = 1e7  # below this a whole number is written in full
+TABLE = '<table class="ra-table">'  # how the markup of a table begins
+
+
 class Table:
     """A table for a notebook: HTML for a reader, lines for a terminal."""
 
@@ -44,9 +48,7 @@ def table(frame: pd.DataFrame, caption: str = "", *, paper: pd.DataFrame | None 
             cells += f"<td>{_cell(value)}{theirs}</td>"
         rows.append(f"<tr>{cells}</tr>")
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    markup = (
-        f'<table class="ra-table">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    )
+    markup = f"{TABLE}{title}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     text = frame.to_string(float_format=lambda value: number(float(value)))
     return Table(markup, f"{caption}\n{text}" if caption else text)
 
@@ -68,13 +70,15 @@ def _cell(value: Any) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A float with so many significant digits, 1000 and not 1e+03; anything else as it is.
+    """A float with so many significant digits, 1000 and not 1e+03; a whole number, or anything else, as it is.
 
-    >>> number(1234.5678), number(1.5e-12), number(1e4), number(7)
-    ('1235', '1.5e-12', '10000', '7')
+    >>> number(1234.5678), number(1.5e-12), number(16384.0), number(7)
+    ('1235', '1.5e-12', '16384', '7')
     """
     if not isinstance(value, float):
         return str(value)
+    if value.is_integer() and abs(value) < WHOLE:
+        return f"{value:.0f}"
     return f"{float(f'{value:.{digits}g}'):.10g}"
 
 
@@ -85,7 +89,7 @@ def shown(value: Any) -> str:
     'layers: 0.5123, 2; input: mnist'
     """
     if isinstance(value, dict):
-        return "; ".join(f"{k}: {shown(v)}" for k, v in value.items())
+        return "; ".join(f"{str(k).replace('_', ' ')}: {shown(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(shown(v) for v in value)
     return number(value)
