@@ -170,7 +170,7 @@ def test_a_claim_has_its_own_data_and_size():
     assert list(measured()["data"]) == ["mnist/train", "fashion_mnist/train"]
     assert measured()["size"] == {"n": [2, 4], "runs": [3, 5]}
     assert measured()["fingerprint"] != mine["fingerprint"]
-    assert "n 2 (paper: 4)" in card(measured())
+    assert "n 2 (profile paper: 4)" in card(measured())
     study.claim("toy.fig1", effects=lead, size=())
     assert measured()["size"] == {}
     assert "Size" not in card(measured())
@@ -302,3 +302,24 @@ def test_a_figure_keeps_its_caption_and_its_table():
     figure, _ = plt.subplots()
     study.show(figure, "toy.fig2", caption, table=named)
     assert (figures / "toy.fig2.csv").read_text().startswith("tau,alignment\n")
+
+
+def test_a_card_says_how_many_values_an_effect_has():
+    declare()
+    study.claim("toy.fig1", effects={"lead": study.above(YES)}, seeds=[1, 2, 3])
+    assert ">3 runs, profile laptop<" in card(measured())
+    study.claim("toy.fig1", effects={"lead": study.above(YES)}, seeds=[1, 2])
+    assert ">3 values of an effect, profile laptop<" in card(measured())
+    several = {"lead": study.above(YES), "share": study.share(9, 10)}
+    study.claim("toy.fig1", effects=several, seeds=[1, 2, 3])
+    assert ">3 to 10 values of an effect, profile laptop<" in card(measured())
+
+
+def test_what_is_none_in_a_size_is_said_so():
+    size = {"known": [["a", "b"], []], "n": [4, 4]}
+    text = card({**CARD, "size": size})
+    assert "known a, b (profile paper: none); as in profile paper: n" in text
+
+
+CARD = dict(id="toy.a", paper="p", criterion="c", stand_in="", measured={}, paper_value=None, seeds=[],
+            verdict="OPEN", profile="laptop", effects=[])  # fmt: skip

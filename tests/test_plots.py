@@ -52,6 +52,16 @@ def test_lines_are_means_and_bands_standard_errors(runs):
     assert len(bands) == 4
 
 
+def test_bands_follow_their_lines_in_any_order_of_rows(runs):
+    how = dict(x="tau", y="alignment", hue="layer", style="stage", col="data")
+    mixed = runs.sort_values("tau", key=lambda tau: (tau - 1).abs(), kind="stable")
+    paths = [
+        sorted(band.get_paths()[0].vertices.round(9).tolist() for band in figure.axes[0].collections)
+        for figure in (drawn(plots.curves(frame, **how)) for frame in (runs, mixed))
+    ]
+    assert paths[0] == paths[1]
+
+
 def test_bands_have_the_color_of_their_line(runs):
     figure = drawn(plots.curves(runs, x="tau", y="alignment", hue="layer", col="data", style="stage"))
     lines = {plt.matplotlib.colors.to_hex(line.get_color()) for line in figure.axes[0].get_lines()}

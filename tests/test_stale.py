@@ -48,6 +48,9 @@ ax.plot(runs.value)
 study.show(fig, "toy.fig", "What to see.", table=runs)
 
 # %%
+study.table(runs, "All runs.")
+
+# %%
 study.claim("toy.a", effects={"rise": study.above(runs.value)})
 study.stamp()
 '''
@@ -156,6 +159,9 @@ def test_stale_records_are_listed_and_marked(root):
     kept = records.newest(root, "toy/01_a")
     assert kept.claims["toy.a"]["seeds"] == [100, 101, 102]
     assert kept.table("toy.fig").read_text().startswith("seed,value,n\n100,1.1,3\n")
+    (table,) = kept.tables
+    assert "<caption>All runs.</caption>" in table
+    assert "<td>100</td><td>1.1</td><td>3</td>" in table
     assert "none is stale" in repalign("record", "--stale", cwd=root).stdout
     assert "stale" not in repalign("claims", cwd=root).stdout
     page = root / "notebooks/toy/01_a.py"
@@ -188,8 +194,15 @@ def test_counts_keep_kinds_of_evidence_apart():
 
 def test_a_claim_in_words_has_the_papers_number_beside_ours():
     effect = dict(name="lead", mean=0.51234, interval=[0.4, 0.6], paper=None, answer="yes")
+    effect |= dict(side="above", bound=[0.0])
     theirs = {**effect, "name": "gap", "paper": 0.55, "answer": "open"}
     assert in_words(claim("PARTLY", effects=[effect])) == "lead: 0.512 [0.4, 0.6]"
     several = in_words(claim("PARTLY", effects=[effect, theirs]))
-    assert several == "1 of 2 effects yes; gap: 0.512 [0.4, 0.6] (paper 0.55)"
+    assert several == "gap: 0.512 [0.4, 0.6] (paper 0.55), open; lead: 0.512 [0.4, 0.6]"
+    # What keeps a claim from being reproduced comes first, with its bound.
+    rest = [effect] * 3
+    against = {**effect, "name": "rank", "side": "below", "bound": [0.5], "answer": "no"}
+    assert in_words(claim("PARTLY", effects=[*rest, against])).startswith(
+        "3 of 4 effects yes; rank: 0.512 [0.4, 0.6], claimed below 0.5, no; lead"
+    )
     assert in_words(claim("EXACT")) == "n: 3"

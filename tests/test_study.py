@@ -481,6 +481,21 @@ def test_ids_inside_figures_do_not_collide_on_a_page():
         assert used <= own
 
 
+def test_keys_of_styles_follow_the_color_of_the_text():
+    svg = '<svg width="10pt"><path style="stroke: #333333"/><path style="fill: #262626"/></svg>'
+    assert style.framed(svg, "toy.fig1", "c").count("currentColor") == 2
+
+
+@pytest.mark.parametrize(("low", "left"), [(0, True), (-5, False)])
+def test_a_symmetric_logarithm_begins_at_zero_where_nothing_is_below(low, left):
+    figure, ax = plt.subplots()
+    ax.plot([low, 10, 1000], [1, 2, 3])
+    ax.set_xscale("symlog")
+    assert ax.get_xlim()[0] < 0
+    style.drawn(figure, "toy.fig1", "c")
+    assert (ax.get_xlim()[0] == 0) == left
+
+
 def test_reading_claims_needs_no_torch():
     code = "import sys, repalign.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,9 +1,13 @@
 """Tables of a page: what is in the frame, and the paper's numbers beside it."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from repalign import study
+from repalign.runner import book
+from repalign.runner.records import Kept
 
 
 @pytest.fixture
@@ -27,3 +31,22 @@ def test_the_papers_numbers_stand_below_ours(frame):
     assert "<td>0.1235<br><small>paper 0.2</small></td>" in markup
     with pytest.raises(ValueError, match="rows and columns of ours"):
         study.table(frame, paper=frame[["area"]])
+
+
+def test_whole_numbers_are_whole():
+    markup = study.table(pd.DataFrame({"inputs": [16384.0], "loss": [0.123456]}))._repr_html_()
+    assert "<td>16384</td><td>0.1235</td>" in markup
+
+
+def test_a_table_says_whose_it_is_beside_a_record(frame):
+    now, then = (study.table(frame.assign(runs=n), "Areas")._repr_html_() for n in (5, 6))
+    run, record = (Kept(Path(), {"profile": p, "date": "2026-01-02"}) for p in ("laptop", "desktop"))
+    same = book._table(0, now, now, run, record)
+    assert same == now  # a toy is the same in all profiles
+    both = book._table(0, now, then, run, record)
+    assert both.index("record of 2026-01-02 (desktop)") < both.index("this run (laptop)")
+    assert both.index(then) < both.index(now)
+    alone = book._table(0, now, None, run, record)
+    assert '<caption>Areas <span class="ra-note">this run (laptop)</span></caption>' in alone
+    plain = book._table(0, study.table(frame)._repr_html_(), None, run, record)
+    assert '<caption><span class="ra-note">this run (laptop)</span></caption>' in plain

@@ -143,7 +143,10 @@ study.table(tasks.rename_axis("seed"), "Variables X, Y and Z of each task.")
 # %% [markdown]
 # ## Run
 #
-# Before scaling, a constant feature is appended to every representation, as in
+# Three representations of the target's points: *original*, the inputs; *init*,
+# the hidden layer of a network before training; *transfer*, the same layer
+# after the source task. Each is examined with the related and the unrelated
+# target. Before scaling, a constant feature is appended to all of them, as in
 # the authors' demonstration code; rows then have length one. The networks of
 # all runs are small and alike, and train as one batch, each on its own points.
 # Of three step sizes of the linear model the lowest last loss decides.

@@ -315,7 +315,7 @@ def panels(frame, **how):
     fig = plots.curves(frame, x="layer", y="alignment", row="kind", **how)
     for ax in fig.axes:
         ax.set_ylim(bottom=0)
-        if ax.get_title().startswith("stacked"):
+        if ax.get_title("left").startswith("stacked"):
             ax.axhline((C * (C - 1)) ** -0.5, color="0.5", lw=1, ls="--")
     return fig
 

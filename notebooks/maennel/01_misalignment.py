@@ -53,9 +53,9 @@ study.begin("maennel/01_misalignment")
 # \tfrac12 \operatorname{tr}\bigl(\Sigma^{-1} B + B^{-1} \Sigma\bigr) - d,
 # $$
 #
-# where $\Sigma$ is positive definite and $D$ is the sum of both Kullback–
-# Leibler divergences of normal distributions with these covariances (D.4 has
-# half of it).
+# where $\Sigma$ is positive definite and $D$ is the sum of both
+# Kullback–Leibler divergences of normal distributions with these covariances
+# (D.4 has half of it).
 #
 # ## A toy whose answer is known
 #

@@ -150,7 +150,7 @@ s
 # `mlp` is of proposition 1: hidden widths, scale of initial weights, optimizer
 # (`paper`: right of figure 20; rate and epochs are not given). `cnn` is of
 # figure 2: filters, stride, scale (not given). `net` is of figure 3: blocks
-# per stage, width factor. `how` has rate, batch, epochs, schedule. Figure 3
+# per stage, width factor. `…_how`: rate, batch, epochs, schedule. Figure 3
 # has 70 networks, D.1 a pair of groups of 30; `paper` five pairs of 35.
 #
 # ## Data

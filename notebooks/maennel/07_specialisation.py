@@ -50,8 +50,8 @@ study.begin("maennel/07_specialisation")
 # unit. Image $i$ *activates* unit $j$ if $h_{ij} > 0$. Then
 #
 # $$
-# p_j = \frac1n \sum_{i=1}^n \mathbf 1[h_{ij} > 0] , \qquad
-# q_i = \frac1m \sum_{j=1}^m \mathbf 1[h_{ij} > 0] , \qquad
+# p_j = \frac1n \sum_i \mathbf 1[h_{ij} > 0] , \quad
+# q_i = \frac1m \sum_j \mathbf 1[h_{ij} > 0] , \quad
 # A = \frac1m \sum_j p_j = \frac1n \sum_i q_i
 # $$
 #

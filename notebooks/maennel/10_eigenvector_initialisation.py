@@ -289,12 +289,12 @@ caption += "pre-training end higher, the smallest lower; shifted begin low."
 study.show(fig, "maennel.tables", caption, table=runs)
 
 # %% [markdown]
-# Then one by one, the paper's numbers below ours. Table 1 is in the main text,
-# of which we have the appendix only: its numbers are missing. Table 4
-# *samples* filters from the covariance with the same sixteen eigenvectors and
-# no others. Table 5 has the *smallest* eigenvalues; table 6 is *shifted* to
-# $e_4, \dots, e_{19}$ in the first layer and $e_{10}, \dots, e_{25}$ in the
-# others. Table 7 has layers *pre-trained* on random labels and rescaled.
+# Then one by one. After 100 and 1000 steps the paper's numbers are below ours;
+# of table 1, in the main text, we do not have them. Table 4 *samples* filters
+# from the covariance with the same sixteen eigenvectors and no others. Table 5
+# has the *smallest* eigenvalues; table 6 is *shifted* to $e_4, \dots, e_{19}$
+# in the first layer and $e_{10}, \dots, e_{25}$ in the others. Table 7 has
+# layers *pre-trained* on random labels and rescaled.
 
 # %% tags=["hide-input"]
 PAPER = {  # training and test after 100 steps, then after 1000

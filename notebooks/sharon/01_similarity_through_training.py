@@ -44,9 +44,10 @@ study.begin("sharon/01_similarity_through_training")
 # ## The idea
 #
 # Let $X$ and $Y$ be the outputs of a layer at two epochs, with a row for each
-# of $n$ images. Their Gram matrices are $K = XX^\top$ and $L = YY^\top$. With
-# $H = I - \frac1n 11^\top$, which removes means, and $\operatorname{HSIC}(X,
-# Y) = \operatorname{Tr}(HKH\,HLH) / (n - 1)^2$ (equation 1),
+# of $n$ images. Their Gram matrices are $K = XX^\top$ and $L = YY^\top$. Let
+# $H$ have entries $1 - 1/n$ on its diagonal and $-1/n$ elsewhere, which takes
+# means away, and $\operatorname{HSIC}(X, Y) = \operatorname{Tr}(HKH\,HLH) /
+# (n - 1)^2$ (equation 1). Then
 #
 # $$
 # \operatorname{CKA}(X, Y) = \frac{\operatorname{HSIC}(X, Y)}
@@ -76,13 +77,13 @@ study.begin("sharon/01_similarity_through_training")
 
 # %%
 a, b = torch.tensor([[1.0, -1, 1, -1], [1, 1, -1, -1]]) / 2
-at, kept = [0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 300, 400], Kernels()
+at, kept = [0, 1, 2, 4, 5, 7, 10, 15, 20, 30, 50, 100, 300, 400], Kernels()
 for epoch in at:
     kept.keep({"toy": torch.stack([a, b * (10 <= epoch < 100)], 1)})
 toy = kept.cka()["toy"]
 measured = {"novelty": novelty(toy, at)[at.index(10)]}
 measured["return"] = returned(toy, best=at.index(30), late=[-2, -1])
-study.table(pd.DataFrame(dict(known=1 - 0.5**0.5, measured=measured)), "Toy.")
+study.table(pd.DataFrame(dict(known=1 - 0.5**0.5, measured=measured)))
 
 # %% [markdown]
 # ## The claims of this page

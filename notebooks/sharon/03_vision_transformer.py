@@ -52,11 +52,12 @@ study.begin("sharon/03_vision_transformer")
 # to $3s$:
 #
 # $$
-# N(s) = \operatorname{mean}\{C_{ij} : i, j \text{ on the same side of } s\}
-# - \operatorname{mean}\{C_{ij} : i, j \text{ on different sides}\} .
+# N(s) = \operatorname{mean}_{\text{same}} C_{ij}
+# - \operatorname{mean}_{\text{across}} C_{ij} .
 # $$
 #
-# Pairs have $i \ne j$. Novelty is high where one block of similar epochs ends
+# The means are over pairs $i \ne j$ on the same side of $s$, and on different
+# sides. Novelty is high where one block of similar epochs ends
 # and another starts. A layer that drifts at a steady pace has some novelty as
 # well, but the same at all epochs. So we divide by the median over epochs: 1
 # is what a steady drift has.

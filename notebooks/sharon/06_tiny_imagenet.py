@@ -47,7 +47,7 @@ study.begin("sharon/06_tiny_imagenet")
 #
 # CKA is the cosine of the angle between two centered Gram matrices. Let $X$
 # and $Y$ have a row of outputs for each of $n$ images at two epochs, with
-# $K = XX^\top$, $L = YY^\top$ and $H = I - \frac1n 11^\top$:
+# $K = XX^\top$, $L = YY^\top$ and $H = I - \frac1n \mathbf 1 \mathbf 1^\top$:
 #
 # $$
 # \operatorname{CKA}(X, Y) = \frac{\operatorname{Tr}(HKH\,HLH)}

@@ -72,7 +72,8 @@ def curves(
         ax = grid.axes.flat[j] if row is None else grid.axes[i, j]
         keys = [c for c in (hue, style) if c is not None]
         lines: Any = part.groupby(keys, sort=False, observed=True) if keys else [((None,), part)]
-        for key, line in lines:
+        for key, unsorted in lines:
+            line = unsorted.sort_values(x)  # as seaborn draws it
             shade = color[key[0]] if color is not None else None
             low, high = line["mean"] - line["se"], line["mean"] + line["se"]
             ax.fill_between(line[x], low, high, color=shade, alpha=BAND, lw=0)

@@ -147,10 +147,15 @@ def _ratios(rows: list[dict[str, Any]]) -> str:
     labels: list[tuple[str, dict[str, Any] | None]] = []
     for work, group in itertools.groupby(rows, key=lambda row: row["work"]):
         labels += [(work, None), *((row["against"], row) for row in group)]
+    from matplotlib.transforms import blended_transform_factory
+
     fig, ax = _pyplot().subplots(figsize=(7.6, 0.21 * len(labels) + 0.7))
     for y, (label, row) in enumerate(labels):
         if row is None:
-            ax.text(0, y, label, transform=ax.get_yaxis_transform(), size=8, weight="bold", va="center")
+            heading = ax.text(0.01, y, label.replace("`", ""), size=8, weight="bold", va="center")
+            # From the left edge of the figure, so that long ones have room.
+            heading.set_transform(blended_transform_factory(fig.transFigure, ax.transData))
+            heading.set_in_layout(False)
             continue
         ratio, aim = row["theirs"] / row["ours"], row.get("aim")
         ax.plot([1, ratio], [y, y], color=style.PALETTE[0], lw=1)
@@ -160,6 +165,7 @@ def _ratios(rows: list[dict[str, Any]]) -> str:
     ax.set(xscale="log", xlabel="times faster", xlim=(0.9, None), ylim=(len(labels) - 0.4, -0.8))
     ax.set_yticks(range(len(labels)), [label if row else "" for label, row in labels], size=8)
     ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
     caption = (
         "How many times faster than each alternative, on a logarithmic axis. Blue dots: measured; orange "
         "ticks: what we set out to reach."
@@ -183,10 +189,14 @@ def _curves(curves: list[dict[str, Any]]) -> str:
         # Room above the curves for their names.
         ax.set_ylim(low, high * (high / low) ** (0.11 * (len(shown) + 1)))
         ax.set(xlabel=kind, ylabel="seconds")
-        ax.minorticks_off()
+        if high > 10 * low:  # else ticks of whole powers alone may be none
+            ax.minorticks_off()
         ax.legend(loc="upper left", fontsize="x-small")
     for ax in axes.flat[len(kinds) :]:
         ax.axis("off")
-    caption = "Cost against size on logarithmic axes; behind each name the slope of the larger half."
+    caption = (
+        "Seconds against size (n: samples, d: features), both axes logarithmic. The number behind a name is "
+        "the slope of its upper half: 1 is linear, 2 quadratic."
+    )
     figure = style.framed(style.drawn(fig, "scaling", caption), "scaling", caption)
     return f"\n## How the cost grows\n\n{figure}\n"

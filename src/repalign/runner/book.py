@@ -30,7 +30,7 @@ from repalign.runner.records import (
     tables_of,
 )
 from repalign.runner.stale import stale
-from repalign.study.card import card, css_class
+from repalign.study.card import card, counted_runs, css_class
 from repalign.study.style import caption_of, framed, stylesheet
 from repalign.study.tables import TABLE
 
@@ -275,8 +275,7 @@ def _score(page: str, id: str, claim: dict[str, Any] | None, here: dict[str, Any
     link = f'<a href="../notebooks/{page}.html#claim-{id}"><code>{id}</code></a>'
     if claim is None:
         return f"<tr><td>{link}</td><td>–</td><td></td><td></td></tr>"
-    notes = [f"{len(claim['seeds'])} runs"] if len(claim["seeds"]) > 1 else []
-    notes += [claim["profile"], *(["stale"] if old else [])]
+    notes = [*counted_runs(claim), claim["profile"], *(["stale"] if old else [])]
     if claim["stand_in"]:
         notes.insert(0, f"stand-in: {claim['stand_in']}")
     verdict = f'{_badge(claim)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'

@@ -29,7 +29,7 @@ def card(value: Mapping[str, Any]) -> str:
         rows.append(("Paper's value", html.escape(shown(value["paper_value"]))))
     if value["size"]:
         rows.append(("Size", html.escape(_size(value["size"]))))
-    runs = f"{len(value['seeds'])} runs, " if len(value["seeds"]) > 1 else ""
+    runs = "".join(f"{words}, " for words in counted_runs(value))
     body = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows)
     verdict = value["verdict"]
     stand_in = ' <span class="ra-note">on a stand-in</span>' if value["stand_in"] else ""
@@ -39,6 +39,22 @@ def card(value: Mapping[str, Any]) -> str:
         f'<span class="ra-note">{runs}profile {value["profile"]}</span></p>'
         f"{forest(value['effects'])}<dl>{body}</dl></div>"
     )
+
+
+def counted_runs(value: Mapping[str, Any]) -> list[str]:
+    """How many runs a claim rests on, in words; where an effect has another number of values, that too."""
+    seeds = len(value["seeds"])
+    if seeds < 2:
+        return []
+    numbers = {
+        int(effect["values"][1]) if effect["kind"] == "share" else len(effect["values"])
+        for effect in value["effects"]
+        if effect["kind"] != "bootstrap"  # one number for all
+    }
+    if numbers <= {seeds}:
+        return [f"{seeds} runs"]
+    low, high = min(numbers), max(numbers)
+    return [f"{low} values of an effect" if low == high else f"{low} to {high} values of an effect"]
 
 
 def forest(effects: Sequence[Mapping[str, Any]]) -> str:

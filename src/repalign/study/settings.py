@@ -33,7 +33,7 @@ class Settings:
             f"<td>{html.escape(str(self._paper[name]))}</td></tr>"
             for name, value in self._values.items()
         )
-        head = f"<tr><th>setting</th><th>this run ({self.profile})</th><th>the paper</th></tr>"
+        head = f"<tr><th>setting</th><th>this run ({self.profile})</th><th>profile paper</th></tr>"
         return f'<table class="ra-table ra-settings">{head}{rows}</table>'
 
 

@@ -105,6 +105,10 @@ def drawn(figure: Figure, id: str, caption: str) -> str:
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
+    for ax in figure.axes:
+        # A symmetric logarithm leaves much room below zero, where steps and epochs have nothing.
+        if ax.get_xscale() == "symlog" and ax.dataLim.x0 >= 0 > ax.get_xlim()[0]:
+            ax.set_xlim(left=0)
     buffer = io.StringIO()
     # A fixed salt and no date: the same numbers give the same file.
     with mpl.rc_context({"svg.hashsalt": id}):

@@ -70,7 +70,7 @@ def _cell(value: Any) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A float with so many significant digits, 1000 and not 1e+03; a whole number, or anything else, as it is.
+    """A float with so many significant digits, 1000 and not 1e+03; whole numbers and all else as they are.
 
     >>> number(1234.5678), number(1.5e-12), number(16384.0), number(7)
     ('1235', '1.5e-12', '16384', '7')
