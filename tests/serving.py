@@ -102,10 +102,10 @@ def npm(tmp_path, monkeypatch):
 
 @pytest.fixture
 def mnist(monkeypatch):
-    """Make MNIST a set of 60 and 30 images without a shipped subset, with the sources given."""
+    """Make MNIST a set of 60 and 30 images with the sources given, as a rule without its shipped subset."""
 
-    def set_up(home=None, registry=()):
-        row = replace(SETS["mnist"], splits=SPLITS, shipped=False, home=home, registry=registry)
+    def set_up(home=None, registry=(), shipped=False):
+        row = replace(SETS["mnist"], splits=SPLITS, shipped=shipped, home=home, registry=registry)
         monkeypatch.setitem(SETS, "mnist", row)
 
     return set_up

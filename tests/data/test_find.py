@@ -303,6 +303,25 @@ def test_source_fingerprint_follows_what_load_would_read(mnist, digits, npm):
     assert data.source_fingerprint("peaks") == "drawn"
 
 
+def test_samples_need_not_depend_on_what_was_downloaded_before(monkeypatch, mnist, digits, npm):
+    """The set of this test's registry has other images than the shipped subset."""
+    shipped = data.load("mnist", n=20).fingerprint
+    mnist(registry=(package_of(npm, digits),), shipped=True)
+    for cached in (False, True):
+        monkeypatch.setenv("REPALIGN_SAMPLES", "shipped")
+        assert data.load("mnist", n=20).fingerprint == shipped
+        assert npm.calls() == cached
+        monkeypatch.setenv("REPALIGN_SAMPLES", "whole")
+        assert data.load("mnist", n=20).fingerprint != shipped
+        assert npm.calls() == 1
+    monkeypatch.setenv("REPALIGN_CACHE", str(cache.root() / "empty"))
+    monkeypatch.setenv("REPALIGN_OFFLINE", "1")
+    assert data.load("mnist", n=20).fingerprint == shipped  # the last resort
+    monkeypatch.setenv("REPALIGN_SAMPLES", "part")
+    with pytest.raises(data.DataError, match="shipped or whole, but is 'part'"):
+        data.load("mnist", n=20)
+
+
 def test_the_table_says_what_torchvision_says():
     sets = torchvision().datasets
     for name, theirs in (

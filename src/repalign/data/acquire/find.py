@@ -2,6 +2,9 @@
 
 A folder the user names, the cache, the subset shipped with the package, the home of the set, the
 package registries. Each gives an entry or raises UnavailableError with one line that says why not.
+
+Which samples come then depends on what the cache has. Where that must not be, as in a page's run,
+REPALIGN_SAMPLES says what to take first after the user's folder: "shipped" subsets, or "whole" sets.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from repalign.data.sets import lookup
 
 Folder = str | os.PathLike[str] | None
 T = TypeVar("T")
+Step = tuple[str, Callable[[], Entry]]
 
 
 def find(
@@ -55,18 +59,27 @@ def find(
             raise UnavailableError(f"it has {have} samples of these classes, {n or 'all'} are wanted")
         return shipped
 
-    steps: list[tuple[str, Callable[[], Entry]]] = [
-        ("REPALIGN_DATA", lambda: from_folder(name, split)),
-        ("cache", lambda: from_cache(name, split)),
-        ("shipped subset", subset),
-    ]
-    if row.generate:
-        steps = [("generated here", lambda: generated(name))]
+    steps: list[Step] = [("REPALIGN_DATA", lambda: from_folder(name, split))]
+    part: Step = ("shipped subset", subset)
+    whole: list[Step] = [("cache", lambda: from_cache(name, split))]
     for title, source in network_sources(name):
-        steps.append((title, lambda source=source: from_network(name, split, source, progress)))  # type: ignore[misc]
+        whole.append((title, lambda source=source: from_network(name, split, source, progress)))  # type: ignore[misc]
+    if row.generate:
+        steps = [("generated here", lambda: generated(name)), *whole[1:]]
+    else:
+        place = {"shipped": 0, "": 1, "whole": len(whole)}[preferred()]
+        steps += [*whole[:place], part, *whole[place:]]
     if shrink:
         steps.append(("shipped subset", lambda: from_shipped(name, split)))
     return first(name, split, steps)
+
+
+def preferred() -> str:
+    """What REPALIGN_SAMPLES says, or nothing."""
+    said = os.environ.get("REPALIGN_SAMPLES", "")
+    if said not in ("", "shipped", "whole"):
+        raise DataError(f"REPALIGN_SAMPLES should be shipped or whole, but is {said!r}.")
+    return said
 
 
 def find_tree(name: str, split: str, *, folder: Folder, progress: Progress) -> Tree:
