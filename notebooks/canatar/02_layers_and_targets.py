@@ -249,7 +249,7 @@ runs = study.sweep(one_model, configs, sets=SETS, p=p, device=str(where))
 
 # %% [markdown]
 # As in the paper, networks count whose training accuracy (not augmented) ends
-# above 95%, 36 of 48 there. `smoke` keeps all.
+# above 95%, 36 of 48 there. In `smoke` none is left out.
 
 # %% tags=["hide-input"]
 FACTORS = ["skip", "augment", "batch", "rate", "momentum"]

@@ -72,10 +72,10 @@ study.table(pd.DataFrame({"area": areas}, ["stretched", "left alone"]))
 # ## The claims of this page
 #
 # Thresholds go from 0 to $\sqrt n$, the largest possible singular value, and
-# equal stretches of them count equally. So do natural and artificial tasks in
-# figure 14, where a source that is better for *everything* cancels out, and in
-# its second row single tasks, as in the paper and in figure 21. *A curve is
-# left* where the mean alignment with one of the sources is above 1%.
+# equal stretches of them count equally. In the first row of figure 14, natural
+# and artificial tasks count equally, so that a source that is better for
+# *everything* cancels out; in the second all single tasks, as in the paper.
+# *A curve is left* where the mean alignment with a source is above 1%.
 
 # %% tags=["hide-input"]
 study.claims(

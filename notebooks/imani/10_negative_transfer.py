@@ -188,7 +188,9 @@ for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
     x = x if REAL else data.camera(x, name.lower(), seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0).squeeze(), cmap="gray")
     ax.set(xticks=[], yticks=[], ylabel=name)
-study.show(fig, "imani.domains", f"Ten classes of {s.images} in each domain.")
+caption = f"Ten classes of {s.images} in each domain."
+caption += " Simulated cameras in place of Office-31." * (not REAL)
+study.show(fig, "imani.domains", caption)
 
 # %% [markdown]
 # ## Run

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # What figure 6 hangs on
+# # What figure 6 depends on
 #
 # *Section 5 of {cite:t}`imani2022`: figure 6, with other settings.*
 #
@@ -51,8 +51,8 @@ study.begin("imani/15_first_weights")
 #
 # ## A toy whose answer is known
 #
-# A network of one hidden unit, $f(x) = a\,w\,x$, learns to answer one more
-# than it does at $x = 1$. It starts at $a = w = c$. Descent keeps $a = w$, so
+# A network of one hidden unit, $f(x) = a\,w\,x$, learns until its answer to
+# $x = 1$ has risen by one. It starts at $a = w = c$. Descent keeps $a = w$, so
 # $w$ ends at $\sqrt{c^2 + 1}$: the feature $w x$ grows by the factor
 # $\sqrt{1 + 1/c^2}$, which is 1.414 for $c = 1$ and 1.054 for $c = 3$.
 
@@ -219,8 +219,8 @@ mean = mean.loc[list(WAYS), list(NETWORKS)]
 mean.columns = [name.replace(", ", "\n") for name in mean]
 fig = plots.matrix(mean, label="gain over the input", size=(8.6, 3.0))
 fig.axes[0].set(xlabel="", ylabel="")
-caption = f"""Figure 6's networks that failed in a first edition of page 4
-(variety): gain in area over the input, mean of {s.runs} runs on {s.n}
+caption = f"""Figure 6's networks that failed in an earlier edition of the
+page on variety: gain in area over the input, mean of {s.runs} runs on {s.n}
 samples, each setting changed alone and all together. On mnist the pixels run
 from 0 to 1 in any case."""
 study.show(fig, "imani.fig6.start", caption, table=runs)

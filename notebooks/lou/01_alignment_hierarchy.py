@@ -374,7 +374,7 @@ study.claim("lou.fig2.traced", **peaks(two, "class-traced"))
 
 # %% tags=["hide-input"]
 other = ten[ten["sample"].isin(s.others)]
-text = "Figure 7: alignment by {} (KMNIST in `paper` only)."
+text = "Figure 7: alignment by {} (KMNIST in profile paper only)."
 drawn(other, "lou.fig7", text.format("step"), "step", "line", kinds)
 drawn(other, "lou.fig7.layers", text.format("layer"), "layer", "stage")
 study.claim("lou.fig7", **peaks(other, also=", no KMNIST" * less))

@@ -45,7 +45,7 @@ study.begin("maennel/02_alignment_of_filters")
 # x_j\rangle$, which do not change if an orthogonal matrix $G$ is applied to
 # both: under gradient descent, rotated inputs and weights train to the rotated
 # network. If $G$ also leaves the distributions of inputs and initial weights
-# as they are, it does so to that of trained weights over runs. For Gaussian
+# as they are, then that of trained weights over runs, too. For Gaussian
 # inputs and random labels, eigenspaces of $\Sigma_x$ then lie inside those of
 # $\Sigma_w$: they are *aligned* (proposition 1). The misalignment in a basis
 # $v_1, \dots, v_d$ is

@@ -334,7 +334,7 @@ study.claim(
 # %% [markdown]
 # ## Figure 21
 #
-# Scaled means divided by the geometric mean of the curve.
+# *Scaled*: each $\tau$ is divided by the geometric mean of its curve.
 
 # %% tags=["hide-input"]
 by = ["stride", "seed", "version"]

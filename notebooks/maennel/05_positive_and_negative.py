@@ -20,7 +20,7 @@
 # ResNet18 and VGG16 on ImageNet; so is the `paper` profile, from a folder of
 # image files. In the other profiles CIFAR-10 takes the place of ImageNet, a
 # plain network of three convolutions and a dense layer that of VGG16, a narrow
-# ResNet18 that of ResNet18, on few, *small* images. The end says why so short.
+# ResNet18 that of ResNet18, on few, *small* images. The page's end says why.
 # ```
 #
 # Train a network on images with random labels, then on fresh images. Does it

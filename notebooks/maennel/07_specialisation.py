@@ -384,7 +384,7 @@ study.claim("maennel.fig24.stays", effects=stays, **about)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Page 5 says why VGG16 is replaced. Maps stand for histograms.
+# - Why VGG16 is replaced: [](05_positive_and_negative). Histograms are maps.
 # - A switch changes the task, the head, the norms of the layers and the
 #   learning rate, which starts again. A network from scratch may lose activity
 #   in its first epoch, too: the card of the drop gives that part, and what

@@ -385,7 +385,7 @@ tabulate(7, *(less(7, k) for k in (1, 2, 3)))
 #   kept the 32 pixels: in trials with one seed, $f_2$ gained much with them,
 #   and little or nothing with images of 16 pixels.
 # - Sampled to the letter, with eigenvalues 1, filters would be four times as
-#   long as the eigenvectors, and did not train in a trial; ours are as long.
+#   long as eigenvectors, and did not train in a trial; ours are not longer.
 # - Signs are random here; the paper says nothing of them.
 #
 # ## Try it

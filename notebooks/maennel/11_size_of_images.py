@@ -286,7 +286,7 @@ study.table(table, text)
 #
 # - The paper averages no images. We do, to separate size from content.
 # - Except in `paper`, the dense layer is narrower and there are fewer images;
-#   a narrow layer may make negative transfer more likely (see figure 8).
+#   a narrow layer may make negative transfer more likely ([](08_width)).
 #
 # ## Try it
 #
