@@ -62,6 +62,14 @@ def test_bands_follow_their_lines_in_any_order_of_rows(runs):
     assert paths[0] == paths[1]
 
 
+def test_whole_numbers_have_ticks_at_whole_numbers(runs):
+    wide = runs.assign(layer=runs["layer"] * 5 - 4)  # from 1 to 6
+    figure = drawn(plots.curves(wide.query("tau == 0"), x="layer", y="alignment", hue="stage", col="data"))
+    ticks = figure.axes[0].get_xticks()
+    assert len(ticks) > 2
+    assert (ticks % 1 == 0).all()
+
+
 def test_bands_have_the_color_of_their_line(runs):
     figure = drawn(plots.curves(runs, x="tau", y="alignment", hue="layer", col="data", style="stage"))
     lines = {plt.matplotlib.colors.to_hex(line.get_color()) for line in figure.axes[0].get_lines()}

@@ -12,6 +12,7 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from repalign.plots.frames import averaged, colors_of, columns_of
 
@@ -68,6 +69,7 @@ def curves(
             col_wrap=wrap if row is None else None,
             facet_kws={"sharex": sharex, "sharey": sharey, "legend_out": True}, **options,
         )  # fmt: skip
+    whole = pd.api.types.is_numeric_dtype(drawn[x]) and bool((drawn[x] % 1 == 0).all())
     for (i, j, _), part in grid.facet_data():
         ax = grid.axes.flat[j] if row is None else grid.axes[i, j]
         keys = [c for c in (hue, style) if c is not None]
@@ -78,6 +80,8 @@ def curves(
             low, high = line["mean"] - line["se"], line["mean"] + line["se"]
             ax.fill_between(line[x], low, high, color=shade, alpha=BAND, lw=0)
         ax.set(**{f"{axis}scale": "log" for axis in log})
+        if "x" not in log and whole:  # layers and epochs: no tick at 2.5
+            ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     return _finish(grid, {x: x, "mean": y, **(labels or {})}, y)
 
 
