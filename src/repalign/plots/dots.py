@@ -54,6 +54,9 @@ def scatter(
         ax.set(xlabel=names.get(x, x), ylabel=names.get(y, y), title="" if value is None else str(value))
     if ax.get_legend():
         sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1))
+    if diagonal:  # square axes in a figure that is not square
+        figure.set_size_inches(figure.get_figwidth() + 0.6, figure.get_figheight())
+        figure.set_layout_engine("compressed")
     return figure
 
 
