@@ -81,11 +81,11 @@ def transfers(
             x, y = seen[after]
             phi = extract(model, x, [layer])[layer].double()
             tasks = class_pairs(unit_rows(phi, constant=True), y, shares)
-            frozen = fit_probes({layer: phi}, y)[layer].predict(
-                extract(model, test[after][0], [layer])[layer]
-            )
+            probe = fit_probes({layer: phi}, y)[layer]
             right = accuracy(trained(model, x, y, target), *test[after])
-            known = float((frozen == test[after][1]).double().mean())
+            unseen, truth = test[after]
+            read = probe.predict(extract(model, unseen, [layer])[layer])
+            known = float((read == truth.to(read.device)).double().mean())
             pair = {"source": before, "target": after}
             rows.append({**pair, "area": float(tasks.area.mean()), "probe": known, "accuracy": right})
             curve = zip(shares.tolist(), tasks.value.mean(0).tolist(), strict=True)
