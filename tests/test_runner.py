@@ -480,6 +480,31 @@ def test_a_missing_kernel_says_what_to_install(root, monkeypatch):
         execute.Executor(root, 1, lambda *_: None, lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("answers", "problem", "starts"),
+    [
+        ([execute.one.NO_ANSWER, ""], "", 2),
+        ([execute.one.NO_ANSWER] * 3, execute.one.NO_ANSWER, 3),
+        (["cell 2 (x): ValueError: no"], "cell 2 (x): ValueError: no", 1),
+    ],
+)
+def test_a_kernel_that_never_answered_is_started_again(root, monkeypatch, answers, problem, starts):
+    left, started = list(answers), []
+    monkeypatch.setattr(execute.one, "follow", lambda *_: left.pop(0))
+    executor = execute.Executor(root, 1, lambda *_: None, lambda _: None)
+    (page,) = pages.find(root)
+    job = execute.job(root, page, pages.parameters_for(page, "smoke", "cpu", {}))
+    found = executor._execute(job, root / "scratch", lambda *_: started.append(1) or object())
+    assert (found, len(started)) == (problem, starts)
+
+
+def test_what_papermill_says_of_a_kernel_that_never_answered(tmp_path):
+    said = "Traceback\nRuntimeError: Kernel died before replying to kernel_info"
+    assert execute.one._problem(tmp_path / "none.ipynb", said) == execute.one.NO_ANSWER
+    died = execute.one._problem(tmp_path / "none.ipynb", "nbclient.exceptions.DeadKernelError: Kernel died")
+    assert "lack of memory" in died
+
+
 def test_a_directory_is_replaced_whole_by_several_at_once(tmp_path):
     place = tmp_path / "place"
 

@@ -93,6 +93,7 @@ def unchanged(job: Job) -> bool:
 
 Progress = Callable[[str, int, int], None]
 _ALIVE = "alive.lock"
+_STARTS = 3  # of a kernel that does not answer
 _Start = Callable[[str, dict[str, Any], Path], subprocess.Popen[str]]
 
 
@@ -201,6 +202,13 @@ class Executor:
         """Execute in ``scratch``; what went wrong, or nothing."""
         if self._cluster is not None:
             return self._on_cluster(job.source, job.parameters, scratch)
+        problem = one.NO_ANSWER
+        for _ in range(_STARTS):
+            if problem == one.NO_ANSWER:
+                problem = self._once(job, scratch, start)
+        return problem
+
+    def _once(self, job: Job, scratch: Path, start: _Start) -> str:
         with self._lock:
             if self._stopped:
                 return "stopped before it began"

@@ -20,6 +20,10 @@ NOTEBOOK = "page.ipynb"
 RESULTS = "results"
 
 
+# Two kernels that start at the same moment may pick the same free port, and one of them dies at once.
+NO_ANSWER = "the kernel died before it answered, most likely for a port that another one took: run again"
+
+
 def start(
     source: str, parameters: dict[str, Any], scratch: Path, threads: int, shared: Cores | None = None
 ) -> subprocess.Popen[str]:
@@ -109,6 +113,8 @@ def _problem(executed: Path, said: str) -> str:
                 first = next((line for line in text.splitlines() if not line.startswith("#")), text)
                 return f"cell {number} ({first[:60]}): {output['ename']}: {output['evalue']}"
     last = said.splitlines()[-1] if said else "papermill said nothing; was it killed?"
+    if "Kernel died before replying" in last:
+        return NO_ANSWER
     if "Kernel died" in last:
         return "the kernel died, most likely for lack of memory: use fewer --jobs or a smaller profile"
     return last
