@@ -165,9 +165,9 @@ tiny = dict(small, pixels=8, widths=(2, 4, 8), width=4, adam=0.002, batch=64)
 s = study.settings(
     profile, change,
     smoke=dict(tiny, n=40, n_test=40, epochs=9, looks=6, probes=30, part=30,
-               runs=1),
+               runs=1, widths=(4, 8, 16)),
     laptop=dict(tiny, n=128, n_test=300, epochs=60, looks=18, probes=150,
-                part=150, runs=2),
+                part=150, runs=2, widths=(4, 8, 16)),
     desktop=dict(small, n=1000, n_test=1000, epochs=120, looks=40, probes=500,
                  part=500, runs=6),
     paper=dict(same, images="cifar10", pixels=32, widths=(32, 42, 52, 64),

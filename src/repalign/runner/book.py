@@ -154,6 +154,10 @@ def _figure(id: str, run: Kept, record: Kept | None, tables: Path) -> str:
                 link = f' <a class="ra-note" href="{place}" download="{id}.csv">table (CSV)</a>'
             markup = framed(svg, id, caption_of(svg), kind).replace("</figcaption>", f"{link}</figcaption>")
             drawn.append((_when(kind, kept), markup))
+    if record and len(drawn) == 1 and record.figure(id) is None:  # the record has no such figure
+        when, markup = drawn[0]
+        note = f' <span class="ra-note">{html.escape(when)}</span></figcaption>'
+        drawn = [(when, markup.replace("</figcaption>", note))]
     # A figure and a claim may have the same id; their buttons must not be one group.
     return _tabs(f"figure-{id}", drawn)
 

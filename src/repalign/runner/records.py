@@ -189,7 +189,8 @@ def _one_effect(effect: dict[str, Any]) -> str:
     interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
     paper = f" (paper {number(effect['paper'], 3)})" if effect["paper"] is not None else ""
     # A bound of zero is the usual one, and the interval shows its sign.
-    bound = f", claimed {effect['side']} {shown(effect['bound'])}" if any(effect["bound"]) else ""
+    said = effect["answer"] != "yes" and any(effect["bound"])
+    bound = f", claimed {effect['side']} {shown(effect['bound'])}" if said else ""
     return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}{bound}"
 
 
