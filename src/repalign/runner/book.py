@@ -276,7 +276,8 @@ def _counted(best: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 def _score(page: str, id: str, claim: dict[str, Any] | None, here: dict[str, Any] | None, old: bool) -> str:
     """A line of the scoreboard: the best evidence for a claim, and this run's verdict beside a record's."""
-    link = f'<a href="../notebooks/{page}.html#claim-{id}"><code>{id}</code></a>'
+    shown = id.replace(".", ".<wbr>")  # where a long id may break
+    link = f'<a href="../notebooks/{page}.html#claim-{id}"><code>{shown}</code></a>'
     if claim is None:
         return f"<tr><td>{link}</td><td>–</td><td></td><td></td></tr>"
     notes = [*counted_runs(claim), claim["profile"], *(["stale"] if old else [])]
