@@ -212,16 +212,16 @@ def claims(
 ) -> None:
     """The claims and their verdicts: the newest record's, else those of the last laptop run."""
     root = pages_.project()
-    _known(profile or "laptop")
+    at = profile or "laptop"
+    _known(at)
     chosen = pages_.find(root, patterns)
     found: list[dict[str, Any]] = []
     for page in chosen:
-        found += records.evidence(root, page.name, profile or "laptop", or_recorded=not profile).values()
+        found += records.evidence(root, page.name, at, or_recorded=not profile).values()
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return
     if not found:
-        at = profile or "laptop"
         raise UserError(f"nothing measured yet at {at}: repalign run --profile {at}.")
     old, rows = stale_.stale(root, chosen), []
     for claim in found:

@@ -141,14 +141,14 @@ def _pyplot() -> Any:
 
 def _ratios(rows: list[dict[str, Any]]) -> str:
     """Every ratio on a logarithmic axis, a tick at its aim; works one below the other."""
+    from matplotlib.transforms import blended_transform_factory
+
     rows = [row for row in rows if row.get("theirs")]
     if not rows:
         return ""
     labels: list[tuple[str, dict[str, Any] | None]] = []
     for work, group in itertools.groupby(rows, key=lambda row: row["work"]):
         labels += [(work, None), *((row["against"], row) for row in group)]
-    from matplotlib.transforms import blended_transform_factory
-
     fig, ax = _pyplot().subplots(figsize=(7.6, 0.21 * len(labels) + 0.7))
     for y, (label, row) in enumerate(labels):
         if row is None:

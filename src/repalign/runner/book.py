@@ -121,9 +121,9 @@ def _compose(notebook: Any, run: Kept, record: Kept | None, tables: Path) -> Non
                 output.data["text/html"] = _figure(about["figure"], run, record, tables)
             elif "claim" in about:
                 output.data["text/html"] = _claim(about["claim"], run, record)
-    here = tables_of(notebook)
     if record:
-        then = record.tables if len(record.tables) == len(here) else [None] * len(here)
+        here, kept = tables_of(notebook), record.tables
+        then = kept if len(kept) == len(here) else [None] * len(here)
         for k, (output, old) in enumerate(zip(here, then, strict=True)):
             output.data["text/html"] = _table(k, output.data["text/html"], old, run, record)
 
@@ -134,10 +134,14 @@ def _table(k: int, now: str, then: str | None, run: Kept, record: Kept) -> str:
         return now
     if then is not None:
         return _tabs(f"table-{k}", [(_when("record", record), then), (_when("live", run), now)])
-    label = f'<span class="ra-note">{html.escape(_when("live", run))}</span>'
+    label = _note(_when("live", run))
     if "<caption>" in now:
         return now.replace("</caption>", f" {label}</caption>", 1)
     return now.replace(TABLE, f"{TABLE}<caption>{label}</caption>", 1)
+
+
+def _note(text: str) -> str:
+    return f'<span class="ra-note">{html.escape(text)}</span>'
 
 
 def _figure(id: str, run: Kept, record: Kept | None, tables: Path) -> str:
@@ -154,10 +158,9 @@ def _figure(id: str, run: Kept, record: Kept | None, tables: Path) -> str:
                 link = f' <a class="ra-note" href="{place}" download="{id}.csv">table (CSV)</a>'
             markup = framed(svg, id, caption_of(svg), kind).replace("</figcaption>", f"{link}</figcaption>")
             drawn.append((_when(kind, kept), markup))
-    if record and len(drawn) == 1 and record.figure(id) is None:  # the record has no such figure
+    if record and len(drawn) == 1:  # the record has no such figure
         when, markup = drawn[0]
-        note = f' <span class="ra-note">{html.escape(when)}</span></figcaption>'
-        drawn = [(when, markup.replace("</figcaption>", note))]
+        drawn = [(when, markup.replace("</figcaption>", f" {_note(when)}</figcaption>"))]
     # A figure and a claim may have the same id; their buttons must not be one group.
     return _tabs(f"figure-{id}", drawn)
 

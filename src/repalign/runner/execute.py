@@ -202,10 +202,10 @@ class Executor:
         """Execute in ``scratch``; what went wrong, or nothing."""
         if self._cluster is not None:
             return self._on_cluster(job.source, job.parameters, scratch)
-        problem = one.NO_ANSWER
         for _ in range(_STARTS):
-            if problem == one.NO_ANSWER:
-                problem = self._once(job, scratch, start)
+            problem = self._once(job, scratch, start)
+            if problem != one.NO_ANSWER:
+                break
         return problem
 
     def _once(self, job: Job, scratch: Path, start: _Start) -> str:

@@ -18,8 +18,6 @@ from repalign.machine.cores import VARIABLE, Cores
 
 NOTEBOOK = "page.ipynb"
 RESULTS = "results"
-
-
 # Two kernels that start at the same moment may pick the same free port, and one of them dies at once.
 NO_ANSWER = "the kernel died before it answered, most likely for a port that another one took: run again"
 

@@ -175,10 +175,7 @@ def in_words(claim: dict[str, Any], most: int = 3) -> str:
     if not effects:
         return shown(claim["measured"]) if claim["measured"] not in (None, {}, []) else ""
     chosen = sorted(effects, key=lambda e: (("no", "open", "yes").index(e["answer"]), e["paper"] is None))
-    parts = [
-        _one_effect(effect) + ("" if effect["answer"] == "yes" else f", {effect['answer']}")
-        for effect in chosen[:most]
-    ]
+    parts = [_one_effect(effect) for effect in chosen[:most]]
     yes = sum(effect["answer"] == "yes" for effect in effects)
     rest = [f"{yes} of {len(effects)} effects yes"] if len(effects) > len(parts) else []
     return "; ".join([*rest, *parts])
@@ -188,10 +185,12 @@ def _one_effect(effect: dict[str, Any]) -> str:
     ends = effect["interval"]
     interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
     paper = f" (paper {number(effect['paper'], 3)})" if effect["paper"] is not None else ""
+    text = f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}"
+    if effect["answer"] == "yes":
+        return text
     # A bound of zero is the usual one, and the interval shows its sign.
-    said = effect["answer"] != "yes" and any(effect["bound"])
-    bound = f", claimed {effect['side']} {shown(effect['bound'])}" if said else ""
-    return f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}{bound}"
+    bound = f", claimed {effect['side']} {shown(effect['bound'])}" if any(effect["bound"]) else ""
+    return f"{text}{bound}, {effect['answer']}"
 
 
 def _settled(claim: dict[str, Any]) -> bool:
@@ -203,7 +202,7 @@ def _in_the_way(claim: dict[str, Any], most: int = 3) -> str:
     against = [e for answer in ("no", "open") for e in claim["effects"] if e["answer"] == answer]
     if not against:
         return in_words(claim)
-    parts = [f"{_one_effect(effect)}, {effect['answer']}" for effect in against[:most]]
+    parts = [_one_effect(effect) for effect in against[:most]]
     more = [f"{len(against) - most} more"] if len(against) > most else []
     of = f"{len(against)} of {len(claim['effects'])} effects"
     return f"{of} without a yes: " + "; ".join([*parts, *more])

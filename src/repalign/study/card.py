@@ -42,7 +42,7 @@ def card(value: Mapping[str, Any]) -> str:
 
 
 def counted_runs(value: Mapping[str, Any]) -> list[str]:
-    """How many runs a claim rests on, in words; where an effect has another number of values, that too."""
+    """How many runs a claim rests on, in words; the values of an effect, where these are not one a run."""
     seeds = len(value["seeds"])
     if seeds < 2:
         return []
