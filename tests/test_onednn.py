@@ -48,7 +48,7 @@ class Machine:
 
     def restart(self):
         """A new process: nothing is known but what was written down."""
-        onednn._processor.cache_clear()
+        onednn.processor.cache_clear()
         onednn._works.cache_clear()
         os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
 

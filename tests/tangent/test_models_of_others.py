@@ -276,3 +276,108 @@ def test_a_softmax_at_the_end():
         warnings.simplefilter("error")
         rows = pull(model, X, torch.ones(6, 3))
     torch.testing.assert_close(rows["0"]["0.weight"], torch.zeros(5, 4).double(), atol=1e-12, rtol=0)
+
+
+class TwoInputs(nn.Module):
+    """Tokens with a mask, and a number for each sample: a layer that is taken apart, and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.scale = nn.Embedding(7, 4), nn.Parameter(torch.tensor([0.3, -0.2, 0.5, 1.1]))
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, ids, mask=None, shift=None, twice=False):
+        seen = self.tokens(ids) if mask is None else self.tokens(ids) * mask[:, :, None]
+        pooled = seen.sum(dim=1) + (0 if shift is None else shift)
+        out = self.last(torch.tanh(pooled) * torch.exp(self.scale))
+        return 2 * out if twice else out
+
+
+class Bound(nn.Module):
+    """The same with all but the tokens inside, as dummies that belong to each sample's number."""
+
+    def __init__(self, model, mask, shift):
+        super().__init__()
+        self.model = model
+        self.register_buffer("mask", mask)
+        self.register_buffer("shift", shift)
+
+    def forward(self, numbered):
+        ids, number = numbered[:, :-1], numbered[:, -1]
+        return self.model(ids, self.mask[number], self.shift[number])
+
+
+def two_inputs(n=5):
+    torch.manual_seed(3)
+    model = TwoInputs().double().eval()
+    ids, mask = torch.randint(0, 7, (n, 6)), (torch.rand(n, 6) > 0.3).long()
+    return model, ids, mask, torch.randn(n, 4, dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:no fast path")
+@pytest.mark.parametrize("form", ["dict", "tuple", "numpy"])
+def test_several_inputs(form):
+    model, ids, mask, shift = two_inputs()
+    numbered = torch.cat([ids, torch.arange(5)[:, None]], dim=1)
+    expected = layer_kernels(Bound(model, mask, shift), numbered)
+    x = {"ids": ids, "mask": mask, "shift": shift}
+    given = {"dict": x, "tuple": tuple(x.values()), "numpy": {k: v.numpy() for k, v in x.items()}}[form]
+    found = layer_kernels(model, given)
+    assert list(found) == ["model", "tokens", "last"]
+    for layer, kernel in found.items():
+        name = "model.scale" if layer == "model" else f"model.{layer}"
+        same = expected["model" if layer == "model" else name]
+        torch.testing.assert_close(torch.as_tensor(kernel), same, msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:no fast path")
+def test_several_inputs_everywhere():
+    model, ids, mask, shift = two_inputs()
+    x, y = {"ids": ids, "mask": mask, "shift": shift}, torch.arange(5) % 3
+    numbered = torch.cat([ids, torch.arange(5)[:, None]], dim=1)
+    bound = Bound(model, mask, shift)
+    for measure in (label_alignment, fisher_correlation):
+        mine, theirs = measure(model, x, y), measure(bound, numbered, y)
+        torch.testing.assert_close(list(mine.values()), list(theirs.values()))
+    v = torch.randn(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    w = torch.randn(5, 3, dtype=torch.float64)
+    torch.testing.assert_close(hessian_vector(model, x, w, v), hessian_vector(bound, numbered, w, v))
+    small = layer_kernels(model, x, batch_size=2)
+    for layer, kernel in layer_kernels(model, x).items():
+        torch.testing.assert_close(small[layer], kernel)
+    # What is no tensor is passed on as it is.
+    twice = layer_kernels(model, {**x, "twice": True})["last"]
+    torch.testing.assert_close(twice, 4 * layer_kernels(model, x)["last"])
+
+
+def test_several_inputs_that_do_not_fit():
+    model, ids, mask, shift = two_inputs()
+    with pytest.raises(ValueError, match="'ids' 5, 'mask' 4"):
+        layer_kernels(model, {"ids": ids, "mask": mask[:4]})
+    with pytest.raises(ValueError, match="no tensor"):
+        layer_kernels(model, {"twice": True})
+    with pytest.raises(ValueError, match=r"x\['shift'\] should be numbers"):
+        layer_kernels(model, {"ids": ids, "shift": shift / 0 * 0})
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.last = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        seen = self.tokens(ids).sum(dim=1)
+        return self.last(seen - seen.mean(dim=0))
+
+
+@pytest.mark.parametrize("wrap", [lambda ids: ids, lambda ids: {"ids": ids}])
+def test_samples_that_mix_are_refused_without_gradients_at_the_input_too(wrap):
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="depends on the other samples"):
+        layer_kernels(Mixing().eval(), wrap(torch.randint(0, 7, (5, 6))))
+
+
+def test_bytes_in_place_of_numbers_are_explained():
+    with pytest.raises(RuntimeError) as error:
+        layer_kernels(mlp(4, 5, 3), torch.ones(6, 4, dtype=torch.uint8))
+    assert "pass x.float()" in error.value.__notes__[0]

@@ -51,15 +51,15 @@ def environment() -> dict[str, str]:
     >>> set(environment()) <= {"ONEDNN_MAX_CPU_ISA"}
     True
     """
-    if VARIABLE in os.environ or not advertised(_processor()):
+    if VARIABLE in os.environ or not advertised(processor()):
         return {}
-    return {} if _works(_processor(), version("torch"), cache_root()) else {VARIABLE: LIMIT}
+    return {} if _works(processor(), version("torch"), cache_root()) else {VARIABLE: LIMIT}
 
 
 def require() -> None:
     """Before half precision on the CPU: the limit, or an error when it is needed and comes too late."""
     prepare()
-    if os.environ.get(VARIABLE) == LIMIT and advertised(_processor()) and _beyond_limit():
+    if os.environ.get(VARIABLE) == LIMIT and advertised(processor()) and _beyond_limit():
         raise RuntimeError(
             f"half precision works here only with {VARIABLE}={LIMIT}, set before torch computes for "
             "the first time, and it has computed already. Set it in the environment, or call "
@@ -78,12 +78,12 @@ def advertised(processor: str) -> bool:
 
 
 @cache
-def _processor() -> str:
+def processor() -> str:
     """What names the first processor and what it can do; nothing where the system does not say."""
     kept = ""
     with suppress(OSError), CPUINFO.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if line.startswith(("model name", "flags")):
+            if line.startswith(("vendor_id", "model name", "flags")):
                 kept += line
             if not line.strip():  # the others are the same
                 break

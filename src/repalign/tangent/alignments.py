@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from repalign._arrays import check, numpy_too
 from repalign.tangent.capture import Watched
 from repalign.tangent.gram import Tile, assemble, block, tiles
-from repalign.tangent.model import Output
+from repalign.tangent.model import Inputs, Output
 from repalign.tangent.plan import watch
 from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs
 
@@ -31,7 +31,7 @@ class AlignmentTerms(NamedTuple):
 @numpy_too
 def label_alignment(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     y: Real[Tensor, "n *o"],
     outputs: str = "all",
     *,
@@ -86,7 +86,7 @@ def label_alignment(
 @numpy_too
 def alignment_terms(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     y: Real[Tensor, "n *o"],
     outputs: str = "all",
     *,

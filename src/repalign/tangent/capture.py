@@ -116,10 +116,10 @@ class Watched:
                     yield first, last[1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Recorder]:
-        recorder = Recorder(self.parameters, self.graph)
+        recorder, arguments = Recorder(self.parameters, self.graph), self.state.arguments(x)
         # Attention in its plain form is the one whose backward pass can be batched.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
-            out = functional_call(self.model, self.state.all, (x,))
+            out = functional_call(self.model, self.state.all, *arguments)
         return as_outputs(out, len(x), self.output), recorder
 
     def _capture(self, samples: slice, outputs: slice) -> Batch:
@@ -185,7 +185,7 @@ class Watched:
         rest = {k: p.detach() for k, p in self.state.all.items() if k not in names}
 
         def f(chosen: dict[str, Tensor], sample: Tensor) -> Tensor:
-            out = functional_call(self.model, rest | chosen, (sample[None],))
+            out = functional_call(self.model, rest | chosen, *self.state.arguments(sample[None]))
             return as_outputs(out, 1, self.output)[0, outputs]
 
         chosen = {name: self.parameters[name].detach() for name in names}

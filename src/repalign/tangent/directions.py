@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 
 from repalign._arrays import check, numpy_too
 from repalign.tangent.capture import Part, Watched
-from repalign.tangent.model import Output
+from repalign.tangent.model import Inputs, Output
 from repalign.tangent.plan import watch
 from repalign.tangent.products import Pulled, pulled, pushed
 from repalign.tangent.recorder import Key
@@ -21,7 +21,7 @@ from repalign.tangent.uses import Product, Through
 @numpy_too
 def pull(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     v: Real[Tensor, "n *o"],
     *,
     layers: Sequence[str] | None = None,
@@ -49,7 +49,7 @@ def pull(
 @numpy_too
 def push(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     u: Mapping[str, Tensor] | Mapping[str, Mapping[str, Tensor]],
     *,
     batch_size: int | None = None,

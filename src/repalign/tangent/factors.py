@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from repalign.machine.matmul import rows_by_rows
 from repalign.tangent.uses import Lookup, Product, Through, Use
 
 # A multiplication in a Gram over positions costs this many in a Gram over columns: its products are small
@@ -59,7 +60,7 @@ class Outer:
     def forward(self, other: Outer) -> Float[Tensor, "n p n2 p2"]:
         """What the two batches' inputs have in common: a aᵀ, and 1 more for a bias."""
         n, p, d = self.a.shape
-        f = self.a.reshape(n * p, d) @ other.a.reshape(-1, d).mT
+        f = rows_by_rows(self.a.reshape(n * p, d), other.a.reshape(-1, d))
         return (f.add_(1) if self.ones else f).reshape(n, p, *other.a.shape[:2])
 
     def gram(self, other: Outer, trace: bool, out: Tensor | None = None) -> Tensor:
@@ -68,11 +69,11 @@ class Outer:
         f = self.forward(other)
         if trace:
             x, y = (o.b.transpose(1, 2).reshape(len(o.b) * o.b.shape[2], -1) for o in (self, other))
-            g = (x @ y.mT).reshape(n, p, n2, p2)
+            g = rows_by_rows(x, y).reshape(n, p, n2, p2)
             g.mul_(f)
             return g.sum(dim=(1, 3)) if p * p2 > 1 else g.reshape(n, n2)
         if p * p2 == 1:
-            g = torch.mm(self.b.reshape(n * k, m), other.b.reshape(n2 * k2, m).mT, out=out)
+            g = rows_by_rows(self.b.reshape(n * k, m), other.b.reshape(n2 * k2, m), out)
             # Repeated along the columns first, the product runs through contiguous memory.
             g.unflatten(0, (n, k)).mul_(f.reshape(n, n2).repeat_interleave(k2, dim=1)[:, None])
             return g

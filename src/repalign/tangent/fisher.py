@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -14,7 +14,7 @@ from repalign._arrays import numpy_too
 from repalign.tangent.alignments import as_targets, centered
 from repalign.tangent.capture import Watched
 from repalign.tangent.gram import assemble
-from repalign.tangent.model import Output, as_outputs
+from repalign.tangent.model import Inputs, Output, as_outputs
 from repalign.tangent.plan import watch
 from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs
 
@@ -24,7 +24,7 @@ LOSSES = ("cross_entropy", "mse")
 @numpy_too
 def fisher_spectrum(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     k: int | None = None,
     *,
     loss: str = "cross_entropy",
@@ -63,7 +63,7 @@ def fisher_spectrum(
 @numpy_too
 def fisher_correlation(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     y: Real[Tensor, "n *o"],
     *,
     loss: str = "cross_entropy",
@@ -117,7 +117,8 @@ def _root(watched: Watched, loss: str) -> Float[Tensor, "n o o"]:
 
 @torch.no_grad()
 def _outputs(watched: Watched, x: Tensor) -> Tensor:
-    return as_outputs(functional_call(watched.model, watched.state.all, (x,)), len(x), watched.output)
+    out = functional_call(watched.model, watched.state.all, *watched.state.arguments(x))
+    return as_outputs(out, len(x), watched.output)
 
 
 def _top(watched: Watched, layer: str, root: Tensor, k: int) -> Tensor:

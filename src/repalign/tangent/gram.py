@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import numpy_too
 from repalign.tangent.capture import Batch, Watched
 from repalign.tangent.factors import Factor, Outer
-from repalign.tangent.model import Output
+from repalign.tangent.model import Inputs, Output
 from repalign.tangent.plan import watch
 
 # Rows of a kernel multiplied at once: a square of them stays in the processor's cache, and the more
@@ -143,7 +143,7 @@ def _within(spot: Spot, part: slice) -> Spot:
 @numpy_too
 def layer_kernels(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     outputs: str = "all",
     *,
     layers: Sequence[str] | None = None,
@@ -163,8 +163,9 @@ def layer_kernels(
     layers, embeddings, attention projections, normalization layers. Where a sample has many positions, the
     cheaper of this and a product of Jacobian rows is taken, layer by layer. Other parameters get explicit
     Jacobian rows, with a warning. ``batch_size`` bounds the samples in one pass through the network.
-    ``x`` is taken to the model's device and precision; a model in half precision is computed in float32,
-    and so are its kernels. Frozen parameters count like all others.
+    ``x`` is a tensor, a tuple of inputs, for ``model(*x)``, or a dict of them, for ``model(**x)``; integers
+    stay integers. It is taken to the model's device and precision; a model in half precision is computed in
+    float32, and so are its kernels. Frozen parameters count like all others.
 
     ``output`` picks what is differentiated where the model returns more than one row of outputs per
     sample: a key or attribute, an index, or a function such as ``lambda out: out.logits[:, -1]``. Of
@@ -182,7 +183,7 @@ def layer_kernels(
 @numpy_too
 def ntk(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     outputs: str = "all",
     *,
     bias: str = "with",
@@ -254,7 +255,7 @@ class ForwardBackward(NamedTuple):
 @numpy_too
 def forward_backward(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     outputs: str = "all",
     *,
     layers: Sequence[str] | None = None,

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Real
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign._arrays import at_least_single, check, numpy_too
-from repalign.tangent.model import Output, as_input, as_outputs, unwrapped
+from repalign.tangent.model import Inputs, Output, as_input, as_outputs, unwrapped
 from repalign.tangent.plan import grouped
 from repalign.tangent.products import top_eigenpairs
 
@@ -33,7 +33,7 @@ class HessianTop(NamedTuple):
 @numpy_too
 def hessian_vector(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     w: Real[Tensor, "n *o"],
     v: Float[Tensor, " p"] | Mapping[str, Tensor],
     *,
@@ -64,7 +64,7 @@ def hessian_vector(
 @numpy_too
 def hessian_top(
     model: nn.Module,
-    x: Shaped[Tensor, "n *d"],
+    x: Inputs,
     w: Real[Tensor, "n *o"],
     k: int = 10,
     *,
@@ -138,7 +138,7 @@ def _multiplier(
     def gradients(part: slice) -> tuple[Tensor, ...]:
         # Attention in its plain form is the one that can be differentiated twice.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            f = as_outputs(functional_call(model, state.all, (x[part],)), len(x[part]), output)
+            f = as_outputs(functional_call(model, state.all, *state.arguments(x[part])), len(x[part]), output)
             if f.shape[1] != w.shape[1]:
                 raise ValueError(f"w should have shape {(n, f.shape[1])}, but has shape {tuple(w.shape)}.")
             return torch.autograd.grad(

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
+import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from repalign._arrays import at_least_single, check
 from repalign.tangent.recorder import refuse_training
 
+# What a model is called with: model(x), model(*x) or model(**x).
+Inputs = Shaped[Tensor, "n *d"] | tuple[Any, ...] | Mapping[str, Any]
 # Which of a model's outputs: a key or attribute, an index, or a function of what the model returned.
 Output = str | int | Callable[[Any], Tensor] | None
 
@@ -37,19 +41,29 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 class State(NamedTuple):
-    """What a model computes with: its parameters, and the buffers that replace its own."""
+    """What a model computes with: its parameters, the buffers that replace its own, several inputs."""
 
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
+    inputs: dict[Any, Any] | None = None
 
     @property
     def all(self) -> dict[str, Tensor]:
         return self.parameters | self.buffers
 
+    def arguments(self, x: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the model is called with: x itself, or where there are several inputs, their rows x."""
+        if self.inputs is None:
+            return (x,), {}
+        some = {name: part[x] if _has_rows(part) else part for name, part in self.inputs.items()}
+        args = tuple(part for name, part in some.items() if isinstance(name, int))
+        return args, {name: part for name, part in some.items() if isinstance(name, str)}
+
 
 def as_input(model: nn.Module, x: Any, graph: bool = False) -> tuple[Tensor, State]:
     """The input on the model's device and in its precision, and the parameters, detached.
 
+    Of several inputs, a tuple or a dict, the numbers of the samples: ``State.arguments`` has their rows.
     With ``graph`` the parameters that are trained are the model's own, so that gradients reach them. A model
     in half precision is computed in float32, with the same numbers: sums of squares overflow float16.
     """
@@ -63,10 +77,39 @@ def as_input(model: nn.Module, x: Any, graph: bool = False) -> tuple[Tensor, Sta
     # Others stay the model's own.
     buffers = {name: new for name, b in model.named_buffers() if (new := single(b)) is not b}
     state, like = State(parameters, buffers), next(iter(parameters.values()))
+    if isinstance(x, (tuple, Mapping)):
+        inputs = _several(x, like)
+        n = next(len(part) for part in inputs.values() if _has_rows(part))
+        return torch.arange(n, device=like.device), state._replace(inputs=inputs)
     integers = isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
     if integers and x.ndim and len(x):
         return x.to(like.device), state
     return check(x, "x", "n *d").to(like.device, like.dtype).detach(), state
+
+
+def _several(x: Any, like: Tensor) -> dict[Any, Any]:
+    """Inputs by place or name, where the model is; floating ones in its precision."""
+    given = dict(x) if isinstance(x, Mapping) else dict(enumerate(x))
+    inputs: dict[Any, Any] = {}
+    for name, part in given.items():
+        if isinstance(part, Tensor):
+            part = part.detach().to(like.device, like.dtype if part.is_floating_point() else part.dtype)
+            # Attention masks may hold −∞.
+            if part.is_floating_point() and bool(part.isnan().any()):
+                raise ValueError(f"x[{name!r}] should be numbers, but has NaN.")
+        inputs[name] = part
+    rows = {name: len(part) for name, part in inputs.items() if _has_rows(part)}
+    if len(set(rows.values())) != 1 or 0 in rows.values():
+        came = ", ".join(f"{name!r} {n}" for name, n in rows.items()) or "no tensor"
+        raise ValueError(
+            f"every tensor of x should have one row per sample, but it holds {came}. What is the same for "
+            "all samples belongs into the model: wrap it in a module."
+        )
+    return inputs
+
+
+def _has_rows(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.ndim > 0
 
 
 def single(tensor: Tensor) -> Tensor:

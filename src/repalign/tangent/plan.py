@@ -69,7 +69,15 @@ def watch(
         groups = {"model": [name for names in groups.values() for name in names]}
     watched = Watched(model, x, state, groups, outputs == "trace", output, graph)
     two = x[[0, -1]].requires_grad_(x.is_floating_point())
-    f, recorder = watched.run(two)
+    try:
+        f, recorder = watched.run(two)
+    except Exception as error:
+        if state.inputs is None and not two.is_floating_point():
+            error.add_note(
+                f"x holds {two.dtype}, and integers stay integers: pass x.float() if the model wants "
+                "numbers, not indices."
+            )
+        raise
     watched.outputs = f.shape[1]
     grads, hidden = _gradients(watched, f, two, recorder)
     unread = set(recorder.unread) | hidden | _look(watched, recorder, grads)
@@ -92,7 +100,8 @@ def _gradients(
     weights = torch.linspace(1, 2, f.shape[1], dtype=f.dtype, device=f.device)
     each = torch.eye(2, dtype=f.dtype, device=f.device)[:, :, None] * weights
     grads = backward(f, seen, each)
-    if two.requires_grad and grads[-1] is not None and _axis(grads[-1], (0,)) is None:
+    mixed = two.requires_grad and grads[-1] is not None and _axis(grads[-1], (0,)) is None
+    if mixed or (not two.requires_grad and _differs_alone(watched, f, two)):
         raise ValueError(
             "the output of one sample depends on the other samples of its batch, so the model is not a "
             "function of one sample. Does it normalize over the batch?"
@@ -101,6 +110,13 @@ def _gradients(
     hidden = zip(silent, grads[len(recorder.edges) :], strict=False)
     names = {recorder.names[id(p)] for p, grad in hidden if grad is not None}
     return grads[: len(recorder.edges)], names
+
+
+def _differs_alone(watched: Watched, f: Tensor, two: Tensor) -> bool:
+    """Has the first sample other outputs without the second? Asked where its input has no gradient."""
+    with torch.no_grad():
+        alone = watched.run(two[:1])[0]
+    return bool((alone[0] - f[0]).abs().max() > 1e-3 * f.abs().max())
 
 
 def _look(watched: Watched, recorder: Recorder, grads: Sequence[Tensor | None]) -> set[str]:
