@@ -323,10 +323,11 @@ def panels(frame, **how):
 theirs = {"mnist": (32, 256), "cifar10": (256, 1024)}
 for name, id in zip(names, ("fig16", "fig17")):
     part = kinds[kinds["name"] == name]
-    text = f"Figure {id[3:]}: {name}; numbers are widths. {few} By the paper, "
-    text += "end to end has one peak, layer-wise has lower alignment and none."
-    study.show(panels(part, col="network"), f"lou.{id}", text, table=part)
     what, (a, b) = ["tested", "top", "near"], getattr(s, name)
+    text = f"Figure {id[3:]}: {name}; numbers are widths, by the paper "
+    text += "{} and {}. ".format(*theirs[name]) + few + " By the paper, end "
+    text += "to end has one peak, layer-wise has lower alignment and none."
+    study.show(panels(part, col="network"), f"lou.{id}", text, table=part)
     part = ends.loc[name, what].unstack()
     less = part.xs(f"end to end, {a}", axis=1, level=1)
     less = less - (lfm := part.xs(f"layer-wise, {a}", axis=1, level=1))
@@ -351,8 +352,9 @@ for name, id in zip(names, ("fig16", "fig17")):
 # %% tags=["hide-input"]
 cold = ice.dropna(subset="layer").astype({"step": int})
 cold["scale"] = cold["noise"].map("noise scale {:g}".format)
-text = f"Figure 18: mnist, all but the last layer frozen, width {s.fig18}. "
-text += f"{few} By the paper, lines rise, and less noise centers the peak."
+text = f"Figure 18: mnist, all but the last layer frozen, width {s.fig18} "
+text += f"(paper: 2048). {few} By the paper, lines rise, and less noise "
+text += "centers the peak."
 look = dict(hue="step", col="scale")
 study.show(panels(cold, **look), "lou.fig18", text, table=cold)
 best, what = ice.dropna(subset="tested"), ["rise", "forward", "peak", "tested"]

@@ -12,6 +12,8 @@ import pandas as pd
 import seaborn as sns
 import torch
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator
 
 from repalign.plots.frames import averaged, colors_of, columns_of
@@ -127,8 +129,12 @@ def spread(ranks: int, points: int = POINTS) -> np.ndarray:
 
 
 def _finish(grid: sns.FacetGrid, labels: Mapping[str, str], y: str) -> Figure:
-    """Titles without the column's name, axes named in words."""
-    grid.set_titles(row_template="{row_name}", col_template="{col_name}")
+    """Titles without the column's name, in two lines where one is too long, axes named in words."""
+    names = {"row_template": "{row_name}", "col_template": "{col_name}"}
+    grid.set_titles(**names)
+    if any(map(_runs_out, grid.axes.flat)):
+        grid.set_titles(template="{row_name}\n{col_name}", **names)
+        grid.tight_layout()
     for ax in grid.axes.flat:
         ax.set_xlabel(labels.get(ax.get_xlabel(), ax.get_xlabel()))
         if ax.get_ylabel():
@@ -137,6 +143,16 @@ def _finish(grid: sns.FacetGrid, labels: Mapping[str, str], y: str) -> Figure:
         for text in [grid.legend.get_title(), *grid.legend.get_texts()]:
             text.set_text(labels.get(text.get_text(), text.get_text()))
     return grid.figure
+
+
+def _runs_out(ax: Any) -> bool:
+    """Is the title of a panel in rows and columns wider than the panel?"""
+    title = ax.get_title(mpl.rcParams["axes.titlelocation"])
+    if " | " not in title:
+        return False
+    font = FontProperties(size=mpl.rcParams["axes.titlesize"])
+    wide = TextPath((0, 0), title, prop=font).get_extents().width
+    return bool(wide > 72 * ax.figure.get_figwidth() * ax.get_position().width)
 
 
 def _last_above(line: Any, share: float) -> float:
