@@ -111,7 +111,7 @@ def edited(path, old, new):
     place = Path(repalign_package.__file__).parent
     files = {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*.py")}
     assert old in files[path].decode()
-    return Sources({**files, path: files[path].replace(old.encode(), new.encode())})
+    return Sources({**files, path: files[path].replace(old.encode(), new.encode())}, refusals=False)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,59 @@ def test_a_new_set_or_network_makes_no_record_stale(monkeypatch, path, old, new,
     page = (ROOT / "notebooks/imani/09_natural_and_artificial.py").read_text(encoding="utf-8")
     before = stale.made_by(page, "desktop")
     package = edited(path, old, new)
-    monkeypatch.setattr(stale, "on_disk", lambda: package)
+    monkeypatch.setattr(stale, "on_disk", lambda refusals: package)
     assert (stale.made_by(page, "desktop") == before) is same
+
+
+CHECKED = """
+import warnings
+
+def measure(x, rows):
+    if x.ndim != 2:
+        raise ValueError(f"two axes, not {x.ndim}")
+    if rows:
+        x = x[rows]
+    else:
+        raise TypeError("no rows")
+    return x.sum()
+"""
+
+
+def before_rows(*lines):
+    """Lines more, in front of ``if rows:``."""
+    return "    if rows:", "\n".join(f"    {line}" for line in (*lines, "if rows:"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("two axes, not", "x should have two axes, but has", True),
+        ('"no rows"', '"rows, please", told(x)', True),
+        ("x.ndim != 2", "x.ndim not in (2, 3)", True),
+        (*before_rows("if len(rows) == 0:", "    raise ValueError(rows)"), True),
+        (*before_rows("if x.isnan().any():", "    n = len(x)", "    raise ValueError(n)"), True),
+        (*before_rows("if not x.any():", "    warnings.warn('all zero')"), True),
+        (*before_rows("warnings.warn('slow')"), True),
+        # What does more than to stop or to tell.
+        ("TypeError", "ValueError", False),
+        ("x.sum()", "x.mean()", False),
+        (*before_rows("if rows is None:", "    rows = []"), False),
+        (*before_rows("if not x.any():", "    x = 1", "    warnings.warn('all zero')"), False),
+        (*before_rows("if next(rows):", "    raise ValueError"), False),
+        (*before_rows("if x.abs_().any():", "    raise ValueError"), False),
+        (*before_rows("if (rows := 1):", "    raise ValueError"), False),
+    ],
+)
+def test_checks_and_words_of_errors_make_no_record_stale(old, new, same):
+    assert old in CHECKED
+    then, now = (
+        Sources({"a.py": text.encode()}, refusals=False).digest(["repalign.a:measure"])
+        for text in (CHECKED, CHECKED.replace(old, new))
+    )
+    assert (then == now) is same
+    # The store has them: what is refused now should not come out of it.
+    strict = [Sources({"a.py": text.encode()}) for text in (CHECKED, CHECKED.replace(old, new))]
+    assert len({sources.digest(["repalign.a:measure"]) for sources in strict}) == 2
 
 
 @pytest.mark.parametrize(("parameter", "same"), [("data", True), ("sample", False)])
@@ -139,7 +190,7 @@ def test_a_parameter_is_not_the_module_of_its_name(monkeypatch, parameter, same)
     """A page that hands all of ``data`` to something depends on all of it, one with such a parameter not."""
     page = f"from repalign import data\n\ndef cell({parameter}, seed):\n    return data\n\ncell(1, 2)\n"
     before = stale.made_by(page, "desktop")
-    monkeypatch.setattr(stale, "on_disk", lambda: edited("data/cameras.py", "return", "return 1 *"))
+    monkeypatch.setattr(stale, "on_disk", lambda refusals: edited("data/cameras.py", "return", "return 1 *"))
     assert (stale.made_by(page, "desktop") == before) is same
 
 

@@ -30,6 +30,11 @@ _HARMLESS = {
 # What makes keys has no part in what is kept under them: training reaches it by way of checkpoints, and a
 # better walk through values would forget every trained network. Where it makes another key, that is enough.
 _MAKES_KEYS = ("repalign._code",)
+# Calls that do something besides giving an answer; torch's end with an underscore.
+_CHANGES = {
+    *("acquire", "add", "append", "clear", "discard", "extend", "insert", "next", "pop", "popitem", "read"),
+    *("readline", "release", "remove", "send", "setattr", "setdefault", "sort", "update", "write"),
+}
 _Node = tuple[str, str]  # a module and a definition in it
 _Alias = tuple[str, str]  # a module and the name taken from it, "" for the module itself
 
@@ -58,8 +63,12 @@ class _Seen:
 class Sources:
     """The files of the package at one moment, parsed when they are needed."""
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        """``files`` by path inside the package, such as ``data/sets.py``."""
+    def __init__(self, files: Mapping[str, bytes], *, refusals: bool = True) -> None:
+        """``files`` by path inside the package, such as ``data/sets.py``.
+
+        Without ``refusals`` what only stops or warns does not count: see :func:`without_refusals`.
+        """
+        self._refusals = refusals
         folders = {f"{folder.as_posix()}/__init__.py": b"" for path in files for folder in Path(path).parents}
         # A folder without an __init__ is a package too, an empty one.
         self.files = {_module_name(path): raw for path, raw in {**folders, **files}.items()}
@@ -115,7 +124,7 @@ class Sources:
 
     def page(self, source: str) -> list[str]:
         """What a script or page uses of the package, as roots."""
-        script = _parse("", False, source.encode())
+        script = _parse("", False, bare(ast.parse(source)))
         statements = {id(s): s for made in [*script.made.values(), script.effects] for s in made}
         seen = _Seen(reached=self._runs(script.aliases))
         for statement in statements.values():
@@ -134,7 +143,9 @@ class Sources:
 
     def _module(self, name: str) -> Module:
         if name not in self._parsed:
-            self._parsed[name] = _parse(name, name in self._packages, self.files[name])
+            tree = bare(ast.parse(self.files[name]))
+            tree = tree if self._refusals else without_refusals(tree)
+            self._parsed[name] = _parse(name, name in self._packages, tree)
         return self._parsed[name]
 
     def _look(self, node: _Node) -> _Seen:
@@ -228,9 +239,9 @@ def _module_name(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _parse(name: str, package: bool, raw: bytes) -> Module:
+def _parse(name: str, package: bool, tree: ast.Module) -> Module:
     module = Module(name, home=name + ".__init__" if package else name)
-    for statement in bare(ast.parse(raw)).body:
+    for statement in tree.body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             continue
         for part in _outside_functions(statement):
@@ -257,6 +268,52 @@ def bare(tree: ast.Module) -> ast.Module:
         if isinstance(node, ast.arg):
             node.annotation = None
     return tree
+
+
+def without_refusals(tree: ast.Module) -> ast.Module:
+    """``tree`` without the checks that only stop or warn, and without the words of errors.
+
+    A number that came out was not refused, so another check, or a better word, would not have changed it.
+    A check counts when asking it may change something, as ``next(rows)`` does.
+    """
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                kept = [s for s in block if not (isinstance(s, ast.stmt) and _refuses(s))]
+                setattr(node, name, kept or ([ast.Pass()] if block and name == "body" else []))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
+    return tree
+
+
+def _refuses(statement: ast.stmt) -> bool:
+    """Is it a warning, or an ``if`` that only warns or stops?"""
+    if _warns(statement):
+        return True
+    if not isinstance(statement, ast.If) or statement.orelse or not _only_looks(statement.test):
+        return False
+    *before, last = statement.body
+    told = all(isinstance(s, ast.Assign) and all(isinstance(t, ast.Name) for t in s.targets) for s in before)
+    # What is named before a warning may be used after it; nothing comes after a stop.
+    return told and (isinstance(last, ast.Raise) or (_warns(last) and not before))
+
+
+def _warns(statement: ast.stmt) -> bool:
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(called, ast.Call) and ast.unparse(called.func) == "warnings.warn"
+
+
+def _only_looks(test: ast.expr) -> bool:
+    """No name is given in it, and nothing is called that is known to change something."""
+    for part in ast.walk(test):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+            return False
+        if isinstance(part, ast.Call):
+            called = ast.unparse(part.func).rpartition(".")[2]
+            if called in _CHANGES or (called.endswith("_") and not called.endswith("__")):
+                return False
+    return True
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
@@ -313,14 +370,15 @@ def strings(node: ast.AST) -> Iterator[str]:
     return (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
 
-def on_disk() -> Sources:
+def on_disk(*, refusals: bool = True) -> Sources:
     """The package as its files are now: what a new process will import."""
-    return _read(tuple(sorted((path, *stamp(path)) for path in _ROOT.rglob("*.py"))))
+    return _read(tuple(sorted((path, *stamp(path)) for path in _ROOT.rglob("*.py"))), refusals)
 
 
-@lru_cache(maxsize=1)
-def _read(files: tuple[tuple[Path, int, int], ...]) -> Sources:
-    return Sources({path.relative_to(_ROOT).as_posix(): path.read_bytes() for path, *_ in files})
+@lru_cache(maxsize=2)
+def _read(files: tuple[tuple[Path, int, int], ...], refusals: bool) -> Sources:
+    found = {path.relative_to(_ROOT).as_posix(): path.read_bytes() for path, *_ in files}
+    return Sources(found, refusals=refusals)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Would a page still give what its record says? Not if code, settings or a criterion has changed since.
 
-What only draws or tells does not count: prose, captions, cells that call ``study.show``, the columns of
-other profiles, and the parts of the package that no number depends on.
+What only draws, tells or refuses does not count: prose, captions, cells that call ``study.show``, the
+columns of other profiles, the package's checks of its input, and its parts that no number depends on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def made_by(source: str, profile: str) -> dict[str, str]:
     """Fingerprints of what the numbers of a page at ``profile`` depend on, for its run.json."""
     trees, settings = _that_counts(source, profile)
     statements = [statement for tree in trees for statement in tree.body]
-    package = on_disk()
+    package = on_disk(refusals=False)
     roots = package.page("\n".join(ast.unparse(_unshadowed(statement)) for statement in statements))
     # Of a table of networks or recipes, the rows that the page names: others may be added and changed.
     named = {text for tree in (*statements, ast.parse("\n".join(settings))) for text in strings(tree)}
