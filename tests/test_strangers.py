@@ -11,10 +11,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from repalign import data, train
+from repalign.alignment import alignment_curve, cumulative_power, kernel_spectrum, spectrum
 from repalign.features import activation_rates, extract, layers
-from repalign.kernels import cka
+from repalign.kernels import cka, cka_grid
+from repalign.linear import squared_descent
 from repalign.machine.vision import torchvision
 from repalign.models.initialization import generator, normal
+from repalign.tangent import label_alignment
 
 
 def images(n=5, size=32):
@@ -527,3 +531,79 @@ def test_activation_rates_keep_no_activations():
 
     activation_rates(net, batches())
     assert len(outputs) == 6  # two passes to look, four to count
+
+
+PHI, CLASSES = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8])
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda y: spectrum(PHI, y),
+        lambda y: spectrum([(PHI[:6], y[:6]), (PHI[6:], y[6:])]),
+        lambda y: alignment_curve(PHI.numpy(), y.numpy()),
+        lambda y: cumulative_power(PHI, y),
+        lambda y: kernel_spectrum(PHI @ PHI.mT, y),
+        lambda y: squared_descent(PHI, y, PHI, y, eta=0.1, steps=torch.tensor([0, 1])),
+    ],
+)
+def test_class_numbers_in_place_of_targets_are_told(measure, kind):
+    with pytest.warns(UserWarning, match=r"count as numbers.*one_hot"):
+        measure(CLASSES.to(kind))
+    measure((2 * (CLASSES > 0) - 1).to(torch.int64))  # ±1 are targets, whatever their kind
+    measure(CLASSES.float())
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        (CLASSES.numpy(), TypeError, "are ndarray: pass torch.as_tensor"),
+        ([0, 1], TypeError, "are list: pass torch.as_tensor"),
+        (CLASSES.int(), ValueError, r"torch\.int32 of shape \(12,\).*y\.long\(\)"),
+    ],
+)
+def test_labels_of_another_kind(y, error, message):
+    with pytest.raises(error, match=message):
+        data.one_hot(y)
+
+
+class Logits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return {"logits": self.inner(x)}
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "y", "message"),
+    [
+        (nn.Linear(4, 3), PHI.numpy(), CLASSES.numpy(), r"a ndarray and a ndarray.*torch\.from_numpy"),
+        (nn.Linear(4, 3), TensorDataset(PHI, CLASSES), CLASSES, "a TensorDataset and a Tensor"),
+        (nn.Linear(4, 3), DataLoader(TensorDataset(PHI)), CLASSES, "a DataLoader and a Tensor"),
+        (nn.Linear(4, 3), PHI.to(torch.uint8), CLASSES, r"bytes.*x\.float\(\) / 255"),
+        (Logits(), PHI, CLASSES, "returned a dict"),
+    ],
+)
+def test_what_cannot_be_trained_is_told(model, x, y, message):
+    with pytest.raises(TypeError, match=message):
+        train.fit(model, x, y, epochs=1)
+
+
+def test_arrays_for_predictions_are_told():
+    with pytest.raises(TypeError, match="x should be a tensor, but is a ndarray"):
+        train.accuracy(nn.Linear(4, 3), PHI.numpy(), CLASSES)
+
+
+def test_a_dict_of_representations_is_told():
+    with pytest.raises(TypeError, match=r"list\(reps\.values\(\)\)"):
+        cka_grid({"a": PHI, "b": PHI})
+
+
+@pytest.mark.parametrize("outputs", ["all", "trace"])
+@pytest.mark.parametrize("n", [1, 5])
+def test_labels_that_are_all_the_same_align_with_nothing(n, outputs):
+    with pytest.raises(ValueError, match="should differ from each other"):
+        label_alignment(nn.Linear(4, 3).eval(), PHI[:n], torch.zeros(n, dtype=torch.long), outputs)

@@ -7,6 +7,7 @@ take several step sizes at once, at little more than the cost of one, and keep t
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from torch.nn.functional import softplus
 
 from repalign._arrays import numbers, numpy_too, same_rows, working
 from repalign.alignment.descent import log_decay
+from repalign.alignment.reduction import COUNTED, class_numbers
 
 LOG2 = math.log(2)
 # A number whose square overflows, while its products with ordinary numbers do not.
@@ -57,6 +59,8 @@ def squared_descent(
     >>> squared_descent(x, x[0], x, x[0], eta=(0.1, 1.5, 10), steps=torch.tensor([0, 1])).eta
     1.5
     """
+    if class_numbers(y):
+        warnings.warn(COUNTED, stacklevel=3)
     phi, y, test_phi, test_y = _checked(phi, y, test_phi, test_y)
     a, b, test_a, test_b = (working(v) for v in (phi, y, test_phi, test_y))
     u, sigma, vh = torch.linalg.svd(a, full_matrices=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import combinations
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 from repalign._arrays import at_least_single, check, indistinct, numpy_too, rounding, same_rows, working
+from repalign.alignment.reduction import COUNTED, class_numbers
 from repalign.alignment.spectra import Spectrum, in_modes, spectrum
 
 
@@ -25,6 +27,8 @@ def kernel_spectrum(K: Float[Tensor, "n n"], y: Real[Tensor, "n *c"]) -> Spectru
     >>> s.eigenvalues, s.power, s.cumulative()
     (tensor([4., 1.]), tensor([9., 1.]), tensor([0.9000, 1.0000]))
     """
+    if class_numbers(y):
+        warnings.warn(COUNTED, stacklevel=3)
     given, y = check(K, "K", "n n"), check(y, "y", "n *c")
     same_rows(given, y, "K and y")
     if not _symmetric(given):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,6 +32,25 @@ class Reduced(NamedTuple):
     like: Tensor
     trailing: torch.Size
     numpy: bool = False
+
+
+# What to say of labels that are taken as they are, and most likely were not meant so.
+COUNTED = (
+    "y holds whole numbers other than -1 and 1, and they count as numbers: class 2 as twice class 1. For "
+    "classes give repalign.data.one_hot(y), or repalign.data.signs(y) where there are two; for numbers "
+    "y.float()."
+)
+
+
+def class_numbers(y: Any) -> bool:
+    """Are these one whole number per sample, and not all ±1? They look like classes.
+
+    >>> class_numbers(torch.tensor([0, 2, 1])), class_numbers(torch.tensor([1, -1]))
+    (True, False)
+    """
+    y = torch.as_tensor(y)
+    whole = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
+    return whole and bool(((y != 1) & (y != -1)).any())
 
 
 def reduce_blocks(blocks: Iterable[Any]) -> Reduced:
@@ -74,6 +94,8 @@ def _checked(blocks: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor, bool]]:
                 f"without y, phi should be an iterable of pairs (phi_block, y_block), but block {i} is a "
                 f"{type(block).__name__}."
             )
+        if i == 0 and class_numbers(block[1]):
+            warnings.warn(COUNTED, stacklevel=5)
         phi, y = numbers(block[0], f"phi of block {i}", "n d"), check(block[1], f"y of block {i}", "n *c")
         same_rows(phi, y, f"phi and y of block {i}")
         yield phi, y, isinstance(block[0], np.ndarray)

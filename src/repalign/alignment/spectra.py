@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from repalign._arrays import as_numpy, check, numbers, numpy_too, same_rows, working
-from repalign.alignment.reduction import Reduced, reduce_blocks, top_left_vectors
+from repalign.alignment.reduction import COUNTED, Reduced, class_numbers, reduce_blocks, top_left_vectors
 
 
 class Curve(NamedTuple):
@@ -120,6 +121,8 @@ def spectrum(
         reduced = reduce_blocks(phi)
         out = _decompose(reduced, top)
         return as_numpy(out) if reduced.numpy else out
+    if class_numbers(y):
+        warnings.warn(COUNTED, stacklevel=3)
     phi, y = numbers(phi, "phi", "n d"), check(y, "y", "n *c")
     same_rows(phi, y, "phi and y")
     n, d = phi.shape

@@ -25,6 +25,8 @@ T = TypeVar("T", Tensor, Dataset)
 
 def signs(y: Int[Tensor, " n"], *, dtype: torch.dtype = torch.float32) -> Float[Tensor, " n"]:
     """Labels 0 and 1 as −1 and +1, as in the two-class tasks of Imani et al."""
+    if not isinstance(y, Tensor):
+        raise TypeError(f"labels should be a tensor, but are {type(y).__name__}: pass torch.as_tensor(y).")
     values = set(y.unique().tolist())
     if not values <= {0, 1}:
         raise ValueError(
@@ -103,9 +105,12 @@ def _rows(data: T, rows: Tensor) -> T:
 
 
 def _classes(y: Tensor, k: int | None) -> int:
+    if not isinstance(y, Tensor):
+        raise TypeError(f"labels should be a tensor, but are {type(y).__name__}: pass torch.as_tensor(y).")
     if y.dtype != torch.int64 or y.ndim != 1 or len(y) == 0:
         raise ValueError(
-            f"labels should be int64 of shape (n,), but are {y.dtype} of shape {tuple(y.shape)}."
+            f"labels should be torch.int64 of shape (n,), but are {y.dtype} of shape {tuple(y.shape)}. Whole "
+            "numbers of another kind: y.long()."
         )
     least, most = int(y.min()), int(y.max())
     if least < 0 or (k is not None and most >= k):

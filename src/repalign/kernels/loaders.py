@@ -21,7 +21,8 @@ def sources(reps: Any, name: str) -> list[Loader]:
     if not isinstance(reps, (Tensor, Sequence)) or isinstance(reps, (str, os.PathLike)):
         raise TypeError(
             f"{name} should be a tensor (E, n, d) or a sequence of representations, paths or functions, but "
-            f"is {type(reps).__name__}. An iterator can be read once only: make it a list."
+            f"is {type(reps).__name__}. Of a dict give list(reps.values()); an iterator can be read once "
+            "only: make it a list."
         )
     if len(reps) == 0:
         raise ValueError(f"{name} should hold at least one representation, but is empty.")

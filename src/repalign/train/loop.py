@@ -22,6 +22,7 @@ from repalign.train.history import History
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, Augment, Loss, Schedule, SeesModel, named
 from repalign.train.snapshots import Writer
 from repalign.train.steps import Steps
+from repalign.train.targets import AS_TENSORS
 from repalign.train.watch import Measure, Pair, Stops, Times, Watch
 
 
@@ -164,6 +165,13 @@ def _turned(model: nn.Module, x: Tensor, wish: bool | str) -> bool:
 
 
 def _checked(model: nn.Module, x: Tensor, y: Tensor, **above_zero: float) -> tuple[Tensor, Tensor]:
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        came = " and a ".join(type(given).__name__ for given in (x, y))
+        raise TypeError(f"x and y should be tensors, but are a {came}. {AS_TENSORS}")
+    if x.dtype == torch.uint8:
+        raise TypeError(
+            "x holds bytes, which no layer computes with: pass x.float() / 255, or x.long() for tokens."
+        )
     if len(x) != len(y) or len(x) == 0:
         raise ValueError(f"x and y should have one row per sample each, but have {len(x)} and {len(y)} rows.")
     for name, value in above_zero.items():

@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from repalign.train.context import device_of, evaluating
 from repalign.train.recipes import LOSSES, Loss, SeesModel, by_class, cross_entropy, logistic, squared
 
+AS_TENSORS = "An array: torch.from_numpy(x); a set of samples: stack its samples and labels."
 Right = Callable[[Tensor, Tensor], Tensor]  # outputs and labels of a batch: which samples are right
 
 
 def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
     """Refuse labels that a loss of this package would take for something else; looks at all of them, once."""
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the model should return a tensor of outputs, but returned a {type(output).__name__}. Wrap it "
+            "in a module that picks one, or pass a loss that calls the model: SeesModel(f)."
+        )
     if loss not in LOSSES.values():
         return  # a stranger's loss knows its labels
     numbers = not y.is_floating_point() and output.ndim > 1 and output.shape[1] > 1
@@ -55,6 +61,8 @@ def right_rule(loss: Loss, output: Tensor, y: Tensor) -> Right | None:
 
 def predict(model: nn.Module, x: Tensor, *, batch_size: int = 1024) -> Tensor:
     """Outputs of ``model`` in eval mode, in batches; the modes of its modules are restored."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x should be a tensor, but is a {type(x).__name__}. {AS_TENSORS}")
     device = device_of(model)
     with evaluating(model):
         return torch.cat([model(part.to(device)) for part in x.split(batch_size)])
