@@ -144,6 +144,11 @@ def measure(x, rows):
         x = x[rows]
     else:
         raise TypeError("no rows")
+    try:
+        if x.ndim > 9:
+            raise ValueError("many axes")
+    except ValueError:
+        return 0
     return x.sum()
 """
 
@@ -163,6 +168,10 @@ def before_rows(*lines):
         (*before_rows("if x.isnan().any():", "    n = len(x)", "    raise ValueError(n)"), True),
         (*before_rows("if not x.any():", "    warnings.warn('all zero')"), True),
         (*before_rows("warnings.warn('slow')"), True),
+        (
+            *before_rows("for row in rows:", "    if not row:", "        raise TypeError('an empty row')"),
+            False,
+        ),
         # What does more than to stop or to tell.
         ("TypeError", "ValueError", False),
         ("x.sum()", "x.mean()", False),
@@ -171,6 +180,9 @@ def before_rows(*lines):
         (*before_rows("if next(rows):", "    raise ValueError"), False),
         (*before_rows("if x.abs_().any():", "    raise ValueError"), False),
         (*before_rows("if (rows := 1):", "    raise ValueError"), False),
+        # What may be waited for.
+        (*before_rows("if len(rows) == 0:", "    raise DivergedError(rows)"), False),
+        ("x.ndim > 9", "x.ndim > 8", False),
     ],
 )
 def test_checks_and_words_of_errors_make_no_record_stale(old, new, same):

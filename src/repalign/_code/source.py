@@ -271,32 +271,50 @@ def bare(tree: ast.Module) -> ast.Module:
 
 
 def without_refusals(tree: ast.Module) -> ast.Module:
-    """``tree`` without the checks that only stop or warn, and without the words of errors.
+    """``tree`` without the checks that only refuse or warn, and without the words of errors.
 
     A number that came out was not refused, so another check, or a better word, would not have changed it.
-    A check counts when asking it may change something, as ``next(rows)`` does.
+    A check counts when asking it may change something, as ``next(rows)`` does, and when its error may be
+    caught: inside ``try``, and all but ValueError and TypeError, which nothing that computes waits for.
     """
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                kept = [s for s in block if not (isinstance(s, ast.stmt) and _refuses(s))]
-                setattr(node, name, kept or ([ast.Pass()] if block and name == "body" else []))
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+    found: ast.Module = _Unrefused().visit(tree)
+    return found
+
+
+class _Unrefused(ast.NodeTransformer):
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.Try):
+            for part in (*node.handlers, *node.orelse, *node.finalbody):
+                self.visit(part)
+            return node
+        super().generic_visit(node)
+        if isinstance(getattr(node, "body", None), list) and not node.body:  # type: ignore[attr-defined]
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if _refuses(node) else self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if _warns(node) else node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        if isinstance(node.exc, ast.Call):
             node.exc = node.exc.func
-    return tree
+        return node
 
 
-def _refuses(statement: ast.stmt) -> bool:
-    """Is it a warning, or an ``if`` that only warns or stops?"""
-    if _warns(statement):
-        return True
-    if not isinstance(statement, ast.If) or statement.orelse or not _only_looks(statement.test):
+def _refuses(check: ast.If) -> bool:
+    """Does an ``if`` do no more than to refuse or to warn?"""
+    if check.orelse or not _only_looks(check.test):
         return False
-    *before, last = statement.body
-    told = all(isinstance(s, ast.Assign) and all(isinstance(t, ast.Name) for t in s.targets) for s in before)
-    # What is named before a warning may be used after it; nothing comes after a stop.
-    return told and (isinstance(last, ast.Raise) or (_warns(last) and not before))
+    *before, last = check.body
+    if isinstance(last, ast.Raise) and last.exc is not None:
+        error = last.exc.func if isinstance(last.exc, ast.Call) else last.exc
+        # What is named on the way is for the error's words: nothing comes after it.
+        names = [t for s in before if isinstance(s, ast.Assign) for t in s.targets if isinstance(t, ast.Name)]
+        return len(names) == len(before) and ast.unparse(error) in ("ValueError", "TypeError")
+    return _warns(last) and not before
 
 
 def _warns(statement: ast.stmt) -> bool:
