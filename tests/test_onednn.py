@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 from repalign import features, models, study, train
 from repalign.machine import onednn
 from repalign.runner import one
-from repalign.study import workers
+from repalign.study import run, workers
 
 CPUINFO = """processor	: 0
 vendor_id	: GenuineIntel
@@ -256,3 +257,11 @@ def test_commands_are_told(machine, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         cli.main()
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == LIMIT["ONEDNN_MAX_CPU_ISA"]
+
+
+def test_a_run_says_on_what_processor(machine):
+    machine.is_a("Xeon 9", "")
+    assert "cores, Xeon 9, " in run.machine()
+    machine.path.unlink()
+    machine.restart()
+    assert f"cores, {platform.machine()}, " in run.machine()

@@ -77,6 +77,16 @@ def advertised(processor: str) -> bool:
     return any(flag.startswith("amx_") for row in flags for flag in row)
 
 
+def model(processor: str) -> str:
+    """The name of ``processor``, a part of /proc/cpuinfo; nothing where it has none.
+
+    >>> model("model name : AMD EPYC\\nflags : fpu avx512f")
+    'AMD EPYC'
+    """
+    lines = (line.partition(":") for line in processor.splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == "model name"), "")
+
+
 @cache
 def processor() -> str:
     """What names the first processor and what it can do; nothing where the system does not say."""

@@ -128,9 +128,9 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> str:
-    """Cores, architecture and accelerator, without anything that names the machine."""
+    """Cores, processor and accelerator, on which rounding depends, and nothing that names the machine."""
     cores = os.cpu_count() or 1
-    parts = [f"{cores} cores", platform.machine(), platform.system()]
+    parts = [f"{cores} cores", onednn.model(onednn.processor()) or platform.machine(), platform.system()]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name(0))
