@@ -69,7 +69,7 @@ def same(call):
 MEASURES = {
     "unit_rows": lambda on: alignment.unit_rows(on(PHI), constant=True),
     "spectrum": lambda on: alignment.spectrum(on(PHI), on(TARGETS)),
-    "spectrum of class numbers": lambda on: alignment.spectrum(on(WIDE), on(torch.arange(5))),
+    "spectrum of whole numbers": lambda on: alignment.spectrum(on(WIDE), on(2 * (torch.arange(5) % 2) - 1)),
     "spectrum, the top": lambda on: alignment.spectrum(on(LONG), on(LONG[:, 0]), top=2),
     "spectrum of blocks": lambda on: alignment.spectrum(
         [(on(PHI[:7]), on(TARGETS[:7])), (on(PHI[7:]), on(TARGETS[7:]))]
@@ -85,7 +85,9 @@ MEASURES = {
         (s, s.eigenvalues, s.cumulative(), s.curve(), s.area(), alignment.gd_loss(s, 0.01, STEPS))
         for s in [alignment.kernel_spectrum(on(KERNEL), on(y)) for y in (Y, TARGETS)]
     ],
-    "kernel_spectrum of class numbers": lambda on: alignment.kernel_spectrum(on(KERNEL), on(LABELS)),
+    "kernel_spectrum of one-hot classes": lambda on: alignment.kernel_spectrum(
+        on(KERNEL), on(torch.nn.functional.one_hot(LABELS))
+    ),
     "pair_spectra": lambda on: alignment.pair_spectra(on(KERNEL), on(LABELS)),
     "alignment": lambda on: alignment.alignment(on(PHI), on(Y), 0.5),
     "alignment, threshold from the CPU": lambda on: alignment.alignment(

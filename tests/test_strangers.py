@@ -18,7 +18,6 @@ from repalign.kernels import cka, cka_grid
 from repalign.linear import squared_descent
 from repalign.machine.vision import torchvision
 from repalign.models.initialization import generator, normal
-from repalign.tangent import label_alignment
 
 
 def images(n=5, size=32):
@@ -600,10 +599,3 @@ def test_arrays_for_predictions_are_told():
 def test_a_dict_of_representations_is_told():
     with pytest.raises(TypeError, match=r"list\(reps\.values\(\)\)"):
         cka_grid({"a": PHI, "b": PHI})
-
-
-@pytest.mark.parametrize("outputs", ["all", "trace"])
-@pytest.mark.parametrize("n", [1, 5])
-def test_labels_that_are_all_the_same_align_with_nothing(n, outputs):
-    with pytest.raises(ValueError, match="should differ from each other"):
-        label_alignment(nn.Linear(4, 3).eval(), PHI[:n], torch.zeros(n, dtype=torch.long), outputs)

@@ -17,7 +17,7 @@
 #
 # ```{note}
 # The data are the paper's: MNIST and CIFAR-10. In all profiles but `paper`
-# images are fewer, and many networks narrower: captions and cards say which.
+# images and epochs are fewer, networks smaller: captions and cards say which.
 # ```
 #
 # Training aligns the tangent features of some hidden layers with the labels.
@@ -387,7 +387,6 @@ study.table(ours.join(paper, how="outer").rename_axis("width"), text)
 # %% [markdown]
 # ## What differs from the paper, and why
 #
-# - Fewer images; widths, layers and epochs as the settings say.
 # - The paper prints the kernel of layer $l$ with $z_{l-1}$, which layer $l$
 #   does not change: here it is $z_l$. Gradients go through the scaling.
 # - Peaks in the same layer, if in all runs, leave the claim on noise open.
