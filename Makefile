@@ -39,7 +39,7 @@ check: $(READY)  ## ruff, mypy --strict, import-linter, notebooks free of output
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tests/clean_notebooks.py
-	@$(BIN)/repalign criteria
+	@$(BIN)/repalign claims --check
 
 lab: $(READY)  ## JupyterLab on the notebooks; a double-click opens a .py page as a notebook
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab notebooks

@@ -92,53 +92,7 @@ study.table(pd.DataFrame(rows).T.astype(float), "Two tasks on one kernel.")
 # mean measured error: cards have its inverse, which each run has.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="canatar.eq1", exact=True,
-         paper="Kernels and targets are sums over modes (eqs. 1 and 2).",
-         criterion="on random features, of full and of low rank: eigenvectors "
-         "times √n are orthonormal in the mean over the sample, the kernel is "
-         "the sum of its modes, and targets are the sum of their coefficients "
-         "and of a part that no mode reaches, all to 1e-8"),
-    dict(id="canatar.eq3", exact=True,
-         paper="C(ρ) is the share of power in the first ρ modes (eq. 3).",
-         criterion="on random kernels, of full and of low rank, and targets "
-         "with several columns: cumulative power never falls, ends at 1 to "
-         "1e-10, is the same to 1e-8 from features and from their kernel, and "
-         "for one target is Imani's alignment at a threshold between two "
-         "singular values, divided by its value at threshold 0, to 1e-8"),
-    dict(id="canatar.eq4", exact=True,
-         paper="A constant may obscure KTA, but not CKA (section III).",
-         criterion="on random features: KTA and CKA lie from 0 to 1, are 1 to "
-         "1e-10 for a kernel with itself, and the same to 1e-8 when a kernel "
-         "is scaled and when features are rotated; CKA is the KTA of centered "
-         "kernels and the same to 1e-8 when one vector is added to all rows "
-         "of features and 5 to all targets, where KTA moves by more than "
-         "0.01"),
-    dict(id="canatar.eq4.optimum", exact=True,
-         paper="The best kernel for a target y is yyᵀ, of rank 1 (III.2).",
-         criterion="for a scalar target y: none of 1000 random positive "
-         "definite kernels has a KTA with yyᵀ above that of yyᵀ itself, which "
-         "is 1; gradient ascent on it over K = AAᵀ ends within 1e-4 of 1 from "
-         "each of 10 random starts; kernel regression with yyᵀ is exact to "
-         "1e-8 from one sample with y other than 0; for ten classes YYᵀ has "
-         "rank 10, and 9 when centered"),
-    dict(id="canatar.sec3.error",
-         paper="Modes up to ρ* learned: the error is about 1 − C(ρ*) (III.1).",
-         criterion="Gaussian modes in groups of 5, 25 and 125, eigenvalues "
-         "falling by a factor of 10,000 from group to group, target power in "
-         "every group, ridge at the geometric mean of the eigenvalues of two "
-         "neighboring groups times the number of samples, 20 samples for each "
-         "mode above the ridge: test error as a share of the target's power, "
-         "divided by 1 − C(ρ*) with ρ* the modes above the ridge, within 0.9 "
-         "to 1.15, for ρ* = 5 and for ρ* = 30"),
-    dict(id="canatar.curve",
-         paper="Spectrum and power give the error of regression (III.1).",
-         criterion="Gaussian features with 200 eigenvalues k^(−1.5) and "
-         "target power k^(−1.2), label noise of variance 0 and 0.1 of the "
-         "target's power, ridge 0.001 and 0.1, 40, 80, 160 and 320 samples: "
-         "predicted test error divided by the mean measured one within 0.9 to "
-         "1.1 in every case (95% interval over draws)"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -83,65 +83,7 @@ study.table(pd.DataFrame(rows).T.astype(float), "Two representations.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="canatar.fig3", paper="Worst network: the rank of layer 9 stays "
-        "high; the target moves into ten modes of layer 10 (fig. 3).",
-        criterion="a run trains twelve networks (skip connections or not, "
-        "augmentation or not; momentum, SGD at the same rate, SGD at a higher "
-        "rate) and takes from those with a training accuracy above 95% the "
-        "one with the lowest test accuracy (worst), the one with the highest "
-        "(best), and of the half with the lower test accuracy, without the "
-        "worst, the one with the largest mean CKA with the target in layers 9 "
-        "and 10 on training images (aligned but poor); worst, training "
-        "images: effective rank of the centered kernel of layer 9 above 18 at "
-        "the end; the target's cumulative power in the first ten modes of "
-        "layer 10 higher at the end than at the start, and its rise larger "
-        "than in layer 9"),
-    dict(id="canatar.fig4", paper="Best network: both kernels come close to "
-        "rank 10, and the target moves into their first ten modes (fig. 4).",
-        criterion="a run trains twelve networks (skip connections or not, "
-        "augmentation or not; momentum, SGD at the same rate, SGD at a higher "
-        "rate) and takes from those with a training accuracy above 95% the "
-        "one with the lowest test accuracy (worst), the one with the highest "
-        "(best), and of the half with the lower test accuracy, without the "
-        "worst, the one with the largest mean CKA with the target in layers 9 "
-        "and 10 on training images (aligned but poor); best, training images: "
-        "for the centered kernels of layers 9 and 10, the absolute logarithm "
-        "of effective rank divided by 9 (the rank of the centered target "
-        "kernel) lower at the end than at the start, and the target's "
-        "cumulative power in the first ten modes higher"),
-    dict(id="canatar.fig4.worst", paper="Ranks end low in the best network, "
-        "not in the worst (figs. 3, 4).",
-        criterion="a run trains twelve networks (skip connections or not, "
-        "augmentation or not; momentum, SGD at the same rate, SGD at a higher "
-        "rate) and takes from those with a training accuracy above 95% the "
-        "one with the lowest test accuracy (worst), the one with the highest "
-        "(best), and of the half with the lower test accuracy, without the "
-        "worst, the one with the largest mean CKA with the target in layers 9 "
-        "and 10 on training images (aligned but poor); training images, end "
-        "of training: the absolute logarithm of effective rank divided by 9, "
-        "centered kernel, lower in the best than in the worst, paired by run, "
-        "in layers 9 and 10"),
-    dict(id="canatar.fig5", paper="Aligned but poor: power as in the best "
-        "network, but layer 9 has many small eigenvalues (fig. 5).",
-        criterion="a run trains twelve networks (skip connections or not, "
-        "augmentation or not; momentum, SGD at the same rate, SGD at a higher "
-        "rate) and takes from those with a training accuracy above 95% the "
-        "one with the lowest test accuracy (worst), the one with the highest "
-        "(best), and of the half with the lower test accuracy, without the "
-        "worst, the one with the largest mean CKA with the target in layers 9 "
-        "and 10 on training images (aligned but poor); aligned but poor, "
-        "training images, end of training: effective rank of the centered "
-        "kernel of layer 9 above that of layer 10; the target's cumulative "
-        "power in the first ten modes within ±0.1 of the best one's, in "
-        "layers 9 and 10"),
-    dict(id="canatar.curve.layers", paper="Errors of regression on layer "
-        "kernels follow from spectrum and power (section VI).",
-        criterion="ridge probes on every probed layer of every network, on "
-        "images that the network was not trained on: Pearson correlation of "
-        "the logarithms of measured and predicted test error, over layers and "
-        "networks, above 0.8 (bootstrap over networks)"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

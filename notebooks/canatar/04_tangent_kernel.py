@@ -96,39 +96,7 @@ study.table(pd.DataFrame(dict(weight=w, **toy)), "Shares of five layers.")
 # *Cumulative power* is the share of the labels in a kernel's first modes.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="canatar.eq7", exact=True,
-         paper="NTK: penultimate kernel plus gradient kernel (eq. 6 to 8).",
-         criterion="a network f = Wψ(x) in float64: its NTK for all outputs "
-         "is the penultimate kernel times the identity plus the gradient "
-         "kernel, and the product of its Jacobians, to 1e-8 of its largest "
-         "entry; equation 8 is its trace over outputs divided by C, to 1e-8"),
-    dict(id="canatar.eq5", exact=True,
-         paper="Gradient flow moves outputs by NTK times errors (eq. 5).",
-         criterion="a network in float64: the derivative of its outputs along "
-         "the negative gradient of half the squared error is −K(f − f̄) with "
-         "its NTK, to 1e-8 of the largest entry"),
-    dict(id="canatar.fig7", paper_value={"test accuracy": "almost 0.95"},
-         paper="NTK, network and target align during training (fig. 7).",
-         criterion="CKA of NTK and target, of NTK and network, and of "
-         "network and target: each higher at the end of training than at "
-         "initialization, on training and on test images"),
-    dict(id="canatar.fig8.rank",
-         paper="The NTK acquires the target kernel's low rank (fig. 8).",
-         criterion="absolute logarithm of the effective rank of the centered "
-         "NTK divided by 9: lower at the end of training than at "
-         "initialization, on training and on test images"),
-    dict(id="canatar.fig8.power",
-         paper="The target's power moves to the NTK's first modes (fig. 8).",
-         criterion="the target's cumulative power in the first ten modes of "
-         "the NTK: higher at the end of training than at initialization, on "
-         "training and on test images"),
-    dict(id="canatar.fig8.dominates",
-         paper="The penultimate kernel's effect seems to dominate (sec. VI).",
-         criterion="training images, centered kernels, the share of the NTK "
-         "that the penultimate kernel K is, ⟨K, NTK⟩ / ⟨NTK, NTK⟩: above one "
-         "half at the end of training, and higher than at initialization"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -72,40 +72,7 @@ study.table(toy, "Twenty digits, asked for three times.")
 # is on the machine, its claim is untested: a subset says nothing of the whole.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="data.mnist",
-        paper="MNIST: 60,000 images, pixel mean 0.1307 and deviation 0.3081.",
-        criterion="count equal, mean and deviation within 1e-4",
-        paper_value=[0.1307, 0.3081],
-        exact=True,
-    ),
-    dict(
-        id="data.fashion_mnist",
-        paper="Fashion-MNIST: 6,000 images of each of ten classes, pixel "
-        "mean 0.2860 and deviation 0.3530.",
-        criterion="counts equal, mean and deviation within 1e-4",
-        paper_value=[0.2860, 0.3530],
-        exact=True,
-    ),
-    dict(
-        id="data.cifar10",
-        paper="CIFAR-10: 5,000 images of each of ten classes, channel "
-        "means 0.4914, 0.4822, 0.4465, deviations 0.2470, 0.2435, 0.2616.",
-        criterion="counts equal, means and deviations within 1e-4",
-        paper_value=[0.4914, 0.4822, 0.4465, 0.2470, 0.2435, 0.2616],
-        exact=True,
-    ),
-    dict(
-        id="data.ct_phantom",
-        paper="The CT position data: 384 features of a slice, height a "
-        "non-linear function of them.",
-        criterion="over draws of the phantom's slices, the singular values "
-        "span more than three decades, and a linear model leaves more than "
-        "twice the error of the nearest neighbor (95% intervals of the means)",
-        stand_in="ct_phantom in place of CT slices",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

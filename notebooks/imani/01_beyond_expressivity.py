@@ -87,28 +87,7 @@ study.table(pd.DataFrame({"steps to 1%": needed}, ["first", "second"]))
 # cards list what was revised. Logarithms are to base 10.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig1.fit",
-        paper="A linear model on each of the three representations can "
-        "perfectly fit the 1000 training points (§3).",
-        criterion="for each representation, the share of ‖y‖² that least "
-        "squares leaves is below 1e-8 (the logarithm of the share, shares "
-        "below 1e-16 counting as 1e-16, mean over runs)",
-    ),
-    dict(
-        id="imani.fig1",
-        paper="Descent is faster on the features of a neural network than on "
-        "those of an RBF network or of dictionary learning, and the test "
-        "error is lower (fig. 1).",
-        criterion="against the RBF network and against dictionary learning: "
-        "at the step at which the first of the pair, the network or its "
-        "rival, has brought the training error to 1% of its start (the last "
-        "step, if neither does), the network's features have the lower "
-        "training error, and after the last step the lower test error (the "
-        "logarithm of the ratio of errors, mean over runs)",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

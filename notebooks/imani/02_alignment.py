@@ -77,59 +77,7 @@ study.table(pd.DataFrame({"alignment": found}, steps), "The toy.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.eq1",
-        paper="The squared loss is a sum over singular directions (eq. 1).",
-        criterion="both sides agree to 1e-10, relative, for random weights "
-        "on MNIST features",
-        exact=True,
-    ),
-    dict(
-        id="imani.eq2",
-        paper="Alignment sums the label's power where σᵢ ≥ τ (eq. 2).",
-        criterion="the curve starts at the projection of y on the range of "
-        "Φ, never rises, and equals a dense SVD's sum at every threshold, to "
-        "1e-10 of ‖y‖²",
-        exact=True,
-    ),
-    dict(
-        id="imani.fig2.true",
-        paper="True labels lie along the top uᵢ, shuffled ones not (fig. 2).",
-        criterion="the top 1% of directions hold at least 10 times more of "
-        "‖y‖² for true than for shuffled labels: log₁₀ of the ratio within a "
-        "run has a mean above 1, by its 95% interval",
-    ),
-    dict(
-        id="imani.fig3",
-        paper="Good and bad alignment start at the same height (fig. 3).",
-        criterion="drawn, not tested: two representations are built with the "
-        "same singular values, one with the labels' power on the large ones, "
-        "one with it on the small ones",
-        shown=True,
-    ),
-    dict(
-        id="imani.fig4",
-        paper="Labels along v₁ are aligned, along v₂ they are not (fig. 4).",
-        criterion="at every τ in (σ₂, σ₁]: left above 0.9‖y‖², right below "
-        "0.1‖y‖², each the mean over runs, by its 95% interval",
-    ),
-    dict(
-        id="imani.fig4.sigma",
-        paper="The 1000 points have σ₁ = 9.58 and σ₂ = 2.84 (fig. 4).",
-        criterion="1000 points drawn as the paper says and scaled to length "
-        "one have a σ₁ within 10% of 9.58 and a σ₂ within 10% of 2.84, each "
-        "the mean over runs, by its 95% interval",
-    ),
-    dict(
-        id="imani.fig4.sigma.hundred",
-        paper="Our reading, an erratum: σ₁ and σ₂ are of 100 points (fig. 4).",
-        criterion="of samples of 100 points, each printed value is inside the "
-        "middle 95%: the rarer of larger and smaller σᵢ has a share above "
-        "2.5%; of samples of 90, 110 and 1000 points one or both are outside: "
-        "a share below 2.5% (95% Wilson intervals over samples)",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

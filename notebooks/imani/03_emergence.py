@@ -92,26 +92,7 @@ study.table(pd.DataFrame(held, ["σ₁", "alignment at σ₁"]).T, "By epoch.")
 # cards list what was revised. Logarithms are to base 10.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig2.emergence",
-        paper="Trained on shuffled labels, the last hidden layer comes to "
-        "have the labels along its top singular vectors (fig. 2 c, d).",
-        criterion="the top 1% of directions hold at least 10 times more of "
-        "‖y‖² after training than before (the logarithm of the ratio, mean "
-        "over runs)",
-    ),
-    dict(
-        id="imani.fig5",
-        paper="The ReLU network's representation is better aligned than the "
-        "RBF network's, and that better than sparse coding's (fig. 5).",
-        criterion="for ReLU against RBF, and for RBF against dictionary, "
-        "over the middle half of the thresholds between 0 and the largest at "
-        "which one of the two still holds more than 10% of ‖y‖²: the mean "
-        "difference of the two alignments is positive, and the first is the "
-        "larger at more than 95% of these thresholds (means over runs)",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

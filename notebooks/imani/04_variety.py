@@ -78,44 +78,7 @@ study.table(pd.DataFrame({"area": both}, ["the curve's", "the formula's"]))
 # possible. The *last hidden layer* is what the linear output layer sees.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="imani.fig6.depth",
-         paper="Training increases alignment at every depth (fig. 6).",
-         criterion="gain in area of the last hidden layer by training, over "
-         "initialization and over the input, on each data set: mean over runs "
-         "of each run's least of all depths above 0 by its 95% interval"),
-    dict(id="imani.fig6.width",
-         paper="Training increases alignment at every width (fig. 6).",
-         criterion="gain in area of the last hidden layer by training, over "
-         "initialization and over the input, on each data set: mean over runs "
-         "of each run's least of all widths above 0 by its 95% interval"),
-    dict(id="imani.fig6.activation",
-         paper="Training increases alignment for every activation, also for "
-         "linear networks (fig. 6).",
-         criterion="gain in area of the last hidden layer by training, over "
-         "initialization and over the input, on each data set: mean over runs "
-         "of each run's least of all activations above 0 by its 95% interval"),
-    dict(id="imani.fig6.bare",
-         paper="Not in the paper: figure 6 does not hang on the constant "
-         "feature of the authors' demonstration code.",
-         criterion="areas without the constant; gain of the last hidden layer "
-         "by training, over initialization and over the input, on each data "
-         "set: mean over runs of each run's least of all depths, widths and "
-         "activations above 0 by its 95% interval"),
-    dict(id="imani.fig17",
-         paper="Training increases alignment with every optimizer and batch "
-         "size (fig. 17).",
-         criterion="gain in area of the last hidden layer by training, over "
-         "initialization and over the input, on each data set: mean over runs "
-         "of each run's least of all optimizers and batch sizes above 0 by "
-         "its 95% interval"),
-    dict(id="imani.fig18",
-         paper="The increase in alignment occurs on test data too (fig. 18).",
-         criterion="gain in area of the last hidden layer by training, over "
-         "initialization and over the input, on the test part of each data "
-         "set: mean over runs of each run's least of all networks of figures "
-         "6 and 17 above 0 by its 95% interval"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

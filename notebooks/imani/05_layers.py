@@ -99,32 +99,7 @@ study.table(pd.DataFrame({"area": areas}), "Three representations of a toy.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig7.after",
-        paper="After training, layers closer to the output are monotonically "
-        "better aligned, on MNIST and on CT (fig. 7, solid).",
-        criterion="on each data set, after training: area of layer 2 above "
-        "that of layer 1, and of layer 3 above that of layer 2 (95% "
-        "interval of the mean difference over runs)",
-    ),
-    dict(
-        id="imani.fig7.before",
-        paper="Before training the ordering is completely reversed (fig. 7, "
-        "dashed).",
-        criterion="on each data set, before training: area of layer 2 below "
-        "that of layer 1, and of layer 3 below that of layer 2 (95% "
-        "interval of the mean difference over runs)",
-    ),
-    dict(
-        id="imani.fig7.demo",
-        paper="Both orders, with the network of the authors' demo (fig. 7).",
-        criterion="with the network of the authors' demo, on each data set: "
-        "after training area of layer 2 above that of layer 1, and of layer 3 "
-        "above that of layer 2; before training below (95% interval of the "
-        "mean difference over runs)",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -73,38 +73,7 @@ study.table(pd.DataFrame({"loss": loss}).rename_axis("step"), "The toy.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.prop1",
-        paper="Direction j decays by (1 − ησⱼ²)² in a step (eq. 3).",
-        criterion="the closed form matches iterated descent to 1e-10 of the "
-        "initial loss over 10,000 steps, on random features and on MNIST",
-        exact=True,
-    ),
-    dict(
-        id="imani.prop2",
-        paper="−log(1 − ω/δ)/(2ητ²) steps remove ω < δ of the loss.",
-        criterion="never violated on random Φ, y, τ, ω and step sizes",
-        exact=True,
-    ),
-    dict(
-        id="imani.fig8",
-        paper="With high alignment, the fast phase leaves little (fig. 8).",
-        criterion="drawn, not tested: the trajectories of equation 3 for σ = "
-        "6 and 1, with 90% of the loss on the fast process and with 50%, and "
-        "the loss that is left when the fast process has shed 99% of its "
-        "share",
-        shown=True,
-    ),
-    dict(
-        id="imani.fig9",
-        paper="A mix of u₅ and u₅₀ beats u₁₀ early and not late (fig. 9).",
-        criterion="drawn, not tested: alignment curves of y₁ and y₂, their "
-        "losses by proposition 1 and as trained, and for every sample the "
-        "step at which y₁ overtakes y₂",
-        shown=True,
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -81,46 +81,7 @@ study.table(pd.DataFrame(found, ["first label", "second label"]), "At τ = 1.")
 # its mean over runs, paired by run, lies on the claimed side.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig10",
-        paper="Training raises alignment with source and related task, and "
-        "lowers it with an unrelated one, beyond original features (fig. 10).",
-        criterion="area of transfer above that of original and of init on "
-        "source and related, below both on unrelated: each of the six "
-        "differences clears zero",
-    ),
-    dict(
-        id="imani.fig11",
-        paper="With 100 points of the target task, the test errors of linear "
-        "models mirror the alignment of their features (fig. 11 a, b).",
-        criterion="test error is the mean over log-spaced steps 1 to 10,000, "
-        "area that of the same target points; on the related and on the "
-        "unrelated task, of each of the three pairs of representations the "
-        "one with the larger area in a run has the lower test error in it; "
-        "and transfer's test error is below both others on related, above "
-        "both on unrelated: each of the ten differences clears zero",
-    ),
-    dict(
-        id="imani.fig11.weights",
-        paper="The aligned representation removes loss with small weights, "
-        "the badly aligned one has to grow them (fig. 11 c, d).",
-        criterion="on the related and on the unrelated task, all three "
-        "representations remove half of the training loss within 10,000 steps "
-        "in more than half of the runs; in those runs, when half is removed, "
-        "the norm of transfer's weights is below both others on related, "
-        "above both on unrelated: each difference of logarithms clears zero",
-    ),
-    dict(
-        id="imani.fig12",
-        paper="With three hidden layers, later layers are ever better aligned "
-        "with the source task, but not with a related one (fig. 12).",
-        criterion="area rises on the source from layer 1 to 2 and from 2 to "
-        "3; at each of these steps it rises more on the source than on the "
-        "related task; on the related task the smaller of a run's two rises "
-        "is below zero: each of the five means clears zero",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -70,56 +70,7 @@ float(toy.area())
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig13.transfer",
-        paper="Training on ImageNet increases alignment with CIFAR-100 "
-        "tasks; at initialization it is extremely poor (fig. 13 a).",
-        criterion="area under the curve, mean over runs: transfer above "
-        "original, and original above init",
-    ),
-    dict(
-        id="imani.fig13.features",
-        paper="CNN features are considerably better aligned than HOG, SIFT "
-        "and RBF features (fig. 13 b).",
-        criterion="area under the curve, mean over runs: the CNN's over that "
-        "of each of the other three, run by run, above 1.2",
-    ),
-    dict(
-        id="imani.fig13.squared",
-        paper="With the squared error, higher alignment gives faster "
-        "optimization and better test performance (fig. 13 c).",
-        criterion="after the last step, mean over runs: training loss and "
-        "test error of each of the other three above the CNN's",
-    ),
-    dict(
-        id="imani.fig13.logistic",
-        paper="The same with the logistic loss (fig. 13 d).",
-        criterion="after the last step, mean over runs: training loss and "
-        "test error of each of the other three above the CNN's",
-    ),
-    dict(
-        id="imani.fig13.rbf",
-        paper="RBF features fit the labels exactly in closed form, yet "
-        "gradient descent on them is extremely slow.",
-        criterion="squared error, mean over runs: below 1e-8 in closed form, "
-        "so that every label is right, and above 0.1 after the last step",
-    ),
-    dict(
-        id="imani.fig19",
-        paper="Training on ImageNet increases alignment for all networks "
-        "and on both CIFAR-10 and CIFAR-100 (fig. 19).",
-        criterion="area under the curve, mean over runs, in each panel that "
-        "was run: transfer above original, and original above init",
-    ),
-    dict(
-        id="imani.fig20",
-        paper="On CIFAR-10 too the CNN features are better aligned, learn "
-        "faster and predict better than HOG, SIFT and RBF (fig. 20).",
-        criterion="mean over runs, the other three beside the CNN: smaller "
-        "area; after the last step larger training loss and test error",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

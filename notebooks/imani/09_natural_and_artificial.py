@@ -78,45 +78,7 @@ study.table(pd.DataFrame({"area": areas}, ["stretched", "left alone"]))
 # *A curve is left* where the mean alignment with a source is above 1%.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="imani.fig14.resnet",
-         paper="Pre-training on a similar source gives higher alignment in "
-         "the last four layers of ResNet18, at all thresholds (fig. 14).",
-         criterion="in each of the four layers the mean difference of the "
-         "curves over all thresholds is above 0, and the difference is "
-         "positive at more than 90% of the thresholds where a curve is left"),
-    dict(id="imani.fig14.depth", paper="ResNet18: it grows to the output.",
-         criterion="mean difference of the curves over all thresholds: the "
-         "last layer's minus the first of the four's is above 0"),
-    dict(id="imani.fig14.t2t",
-         paper="T2T-ViT: the same at a wide range of thresholds (fig. 14).",
-         criterion="in each of the four layers the mean difference of the "
-         "curves over all thresholds is above 0, and the difference is "
-         "positive at more than half of the thresholds where a curve is left"),
-    dict(id="imani.fig14.resnet.tasks", paper="Higher in a mean of 21 tasks.",
-         criterion="what imani.fig14.resnet asks, with the same weight for "
-         "each single task of a run in place of each of the two kinds"),
-    dict(id="imani.fig14.depth.tasks", paper="Grows in a mean of 21 tasks.",
-         criterion="what imani.fig14.depth asks, with the same weight for "
-         "each single task of a run in place of each of the two kinds"),
-    dict(id="imani.fig14.t2t.tasks", paper="Higher in a mean of 21 tasks.",
-         criterion="what imani.fig14.t2t asks, with the same weight for "
-         "each single task of a run in place of each of the two kinds"),
-    dict(id="imani.fig15.resnet", paper="ResNet18: similar sources do better.",
-         criterion="test accuracy on each of the two targets: the similar "
-         "source's minus the dissimilar source's, run by run, is above 0"),
-    dict(id="imani.fig15.t2t", paper="T2T-ViT: similar sources do better.",
-         criterion="test accuracy on each of the two targets: the similar "
-         "source's minus the dissimilar source's, run by run, is above 0"),
-    dict(id="imani.fig15.both", paper="Similar sources do better (fig. 15).",
-         criterion="test accuracy of each network: the similar source's "
-         "minus the dissimilar source's, averaged over the two targets run "
-         "by run, is above 0; a source better for both targets cancels out"),
-    dict(id="imani.fig21", paper="Most tasks' curves are positive (fig. 21).",
-         criterion="in each of the four layers of both networks the share of "
-         "a run's target tasks whose mean difference over all thresholds is "
-         "positive is above one half"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -83,19 +83,7 @@ study.table(pd.DataFrame(found, ["norm at 75%"]), "The toy.")
 # paired by run, lies on the claimed side.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig11.weights.shares",
-        paper="The aligned representation removes loss with small weights, "
-        "the badly aligned one has to grow them (fig. 11 c, d).",
-        criterion="in runs of their own, when 25%, 50% and 70% of the "
-        "training loss are removed, within 10⁶ steps: all three "
-        "representations get there in more than half of the runs; in those, "
-        "the norm of transfer's weights is below both others on the related "
-        "task, above both on the unrelated one: each difference of logarithms "
-        "clears zero",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

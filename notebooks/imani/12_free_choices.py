@@ -87,43 +87,7 @@ study.table(pd.DataFrame(codes.numpy()), "Codes of four samples.")
 # effects of figures 1, 5 see [](01_beyond_expressivity) and [](03_emergence).
 
 # %% tags=["hide-input"]
-FASTER = "Descent is faster on the network's features, and the test error "
-FASTER += "is lower (fig. 1)."
-ALIGNED = "ReLU is better aligned than RBF, RBF than sparse coding (fig. 5)."
-study.claims(
-    dict(id="imani.fig1.unscaled", paper=FASTER,
-         criterion="the effects of imani.fig1, on features as learned with a "
-         "constant appended and rows not scaled, each representation with "
-         "the step size n/σ₁²"),
-    dict(id="imani.fig5.unscaled", paper=ALIGNED,
-         criterion="the effects of imani.fig5, on features as learned with a "
-         "constant appended, all rows of a representation divided by the "
-         "root of their mean squared length"),
-    dict(id="imani.fig1.bandwidth", paper=FASTER,
-         criterion="the effects of imani.fig1, against an RBF network of "
-         "each of the bandwidths 0.25, 0.5, 1 and 2"),
-    dict(id="imani.fig1.sparsity", paper=FASTER,
-         criterion="the effects of imani.fig1, against dictionary learning "
-         "with each of the penalties 0.005, 0.01, 0.03 and 0.1"),
-    dict(id="imani.fig5.bandwidth", paper=ALIGNED,
-         criterion="for ReLU against an RBF network of each of the "
-         "bandwidths 0.25, 0.5, 1 and 2, and for that against dictionary "
-         "learning (penalty 0.01): the mean difference of the two "
-         "alignments, over the thresholds of imani.fig5, is positive (mean "
-         "over runs)"),
-    dict(id="imani.fig5.sparsity", paper=ALIGNED,
-         criterion="for ReLU and for the RBF network (bandwidth 1), each "
-         "against dictionary learning with each of the penalties 0.005, "
-         "0.01, 0.03 and 0.1: the mean difference of the two alignments, "
-         "over the thresholds of imani.fig5, is positive (mean over runs)"),
-    dict(id="imani.fig1.fit.width",
-         paper="A linear model on the ReLU network's features can perfectly "
-         "fit the training points (§3).",
-         criterion="with twice as many units, two for each training point "
-         "and more, the share of ‖y‖² that least squares leaves on the ReLU "
-         "network's features is below 1e-8 (the logarithm of the share, "
-         "shares below 1e-16 counting as 1e-16, mean over runs)"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -85,35 +85,7 @@ study.table(pd.DataFrame(left, ["error after a step"]), "The toy.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig13.common",
-        paper="With both loss functions, higher alignment results in faster "
-        "optimization (fig. 13 c, d).",
-        criterion="one step size for all, 1, the largest of the four at which "
-        "descent on rows of length one cannot diverge; mean over runs, both "
-        "losses, after a tenth of the steps and after the last: training loss "
-        "of each of the other three above the CNN's",
-    ),
-    dict(
-        id="imani.fig13.enlarged",
-        paper="CNN features are considerably better aligned than HOG and SIFT "
-        "features, learn faster and predict better (fig. 13 b, c, d).",
-        criterion="HOG and SIFT of the enlarged images that the CNN sees, "
-        "mean over runs: the CNN's area over that of each, run by run, above "
-        "1.2; after the last step, both losses, each with its best step size: "
-        "training loss and test error of each above the CNN's",
-    ),
-    dict(
-        id="imani.fig13.vgg16",
-        paper="CNN features are better aligned than HOG, SIFT and RBF "
-        "features, learn faster and predict better (fig. 13 b, c, d).",
-        criterion="VGG16 as the CNN, with all features of its last layer (no "
-        "mean over positions), mean over runs: its area over that of each of "
-        "the other three, run by run, above 1.2; after the last step, both "
-        "losses: training loss and test error of each above VGG16's",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -87,43 +87,7 @@ study.table(pd.DataFrame(areas, list(toy)), "Telling apart costs area.")
 # The last is ours: the question whether fine-tuning repairs what was lost.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="imani.fig16.imagenet.reduced",
-         paper="Random source labels reduce alignment in all six pairs.",
-         criterion="in each of the six pairs, the relative fall of area, "
-         "averaged over the binary tasks of the target, is above zero by the "
-         "95% interval of its mean over runs"),
-    dict(id="imani.fig16.imagenet.order",
-         paper="Amazon reduces alignment most, DSLR least.",
-         criterion="relative fall of area, averaged over a source's two "
-         "targets and compared within each run: Amazon's above Webcam's, "
-         "Amazon's above DSLR's and Webcam's above DSLR's, each by the 95% "
-         "interval of the mean difference over runs"),
-    dict(id="imani.tab1.imagenet.negative",
-         paper="Random source labels reduce accuracy in all six pairs.",
-         criterion="in each of the six pairs, the test accuracy without a "
-         "source task minus that with it, taken within each run, is above "
-         "zero by the 95% interval of its mean over runs"),
-    dict(id="imani.tab1.imagenet.order",
-         paper="Amazon reduces accuracy most, DSLR least.",
-         criterion="loss of accuracy, averaged over a source's two targets "
-         "and compared within each run: Amazon's above Webcam's, Amazon's "
-         "above DSLR's and Webcam's above DSLR's, each by the 95% interval "
-         "of the mean difference over runs"),
-    dict(id="imani.fig16.imagenet.mirrors",
-         paper="The fall of alignment mirrors the degree of the harm.",
-         criterion="Spearman's correlation of the relative fall of area with "
-         "the accuracy lost, over the six pairs of a run (0 where all pairs "
-         "agree in one of them), is above zero by the 95% interval of its "
-         "mean over runs"),
-    dict(id="imani.tab1.imagenet.probe",
-         paper="Not in the paper: random source labels reduce what a linear "
-         "probe reads from the features, before fine-tuning.",
-         criterion="in each of the six pairs, the test accuracy of a linear "
-         "probe on the last hidden layer without a source task minus that "
-         "with it, no layer fine-tuned, taken within each run, is above zero "
-         "by the 95% interval of its mean over runs"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -70,28 +70,7 @@ study.table(pd.DataFrame(grown, ["growth of the feature"]), "The toy.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="imani.fig6.start",
-        paper="Not in the paper, which says that training increases "
-        "alignment for every depth, width and activation: so it does with "
-        "other first weights, another loss and another range of pixels.",
-        criterion="He's first weights, squared loss and pixels from 0 to 1, "
-        "in runs of their own, each of the seven networks that failed in the "
-        "first edition: gain in area of the last hidden layer by training, "
-        "over initialization and over the input, above 0 by the 95% interval "
-        "of its mean over runs",
-    ),
-    dict(
-        id="imani.fig6.start.weights",
-        paper="Not in the paper: of the three settings, the first weights "
-        "cost most alignment.",
-        criterion="gain over the input lost by changing one setting alone, "
-        "mean over those networks for which the setting is a change: that of "
-        "the first weights minus that of the loss, and minus that of the "
-        "pixels, each above 0 by the 95% interval of its mean over runs",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

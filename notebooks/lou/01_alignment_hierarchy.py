@@ -102,36 +102,7 @@ study.table(pd.DataFrame(toy).T.rename_axis("classes"), "Perfect features.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.eq7", exact=True, paper="Alignment of layers (eq. 6, 7).",
-         criterion="small random networks, fully connected and convolutional, "
-         "in float64: the alignment of every layer, stacked and class-traced, "
-         "equals the CKA of its dense tangent kernel with that of the labels "
-         "to 1e-8"),
-    dict(id="lou.eq7.cap", exact=True, paper="(Not said; from equation 7.)",
-         criterion="a last linear layer on random features, 2 to 10 balanced "
-         "classes, float64: its stacked alignment is at most 1/√(o(o−1)) plus "
-         "1e-10, and equals it to 1e-8 where features are one-hot codes of "
-         "the classes, centered"),
-    dict(id="lou.fig2.rise", paper="It rises mostly early (fig. 2).",
-         criterion="10 layers of 256 units, each data set: stacked alignment "
-         "of the layer that is highest at the end: more than half of its rise "
-         "from initialization to the end of training comes in the first tenth "
-         "of the steps"),
-    dict(id="lou.fig2.peak", paper="It peaks in a hidden layer (fig. 2).",
-         criterion="10 layers of 256 units, each data set, end of training, "
-         "stacked alignment: peak hidden layer minus first layer above 0, and "
-         "minus last layer above 0; the peak layer is that of the mean over "
-         "the other runs"),
-    dict(id="lou.fig2.traced", paper="(Not said: is it the cap's doing?)",
-         criterion="as lou.fig2.peak, with the class-traced alignment, which "
-         "has no cap in the last layer"),
-    dict(id="lou.fig7", paper="So it does on other data sets (fig. 7).",
-         criterion="10 layers of 256 units, the data sets of figure 7: as "
-         "lou.fig2.peak"),
-    dict(id="lou.fig1", paper="So it does in 20 layers (fig. 1).",
-         criterion="20 layers, each data set: as lou.fig2.peak"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -92,44 +92,7 @@ study.table(toy, "One layer: correlation g after it, factor g′ on the way")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.eq9", exact=True,
-         paper="A tangent kernel is a forward times a backward one (eq. 9).",
-         criterion="random ReLU networks without bias in float64, one output "
-         "and several: the tangent kernel of every layer is the elementwise "
-         "product of forward and backward kernel, and equals that of "
-         "autograd's Jacobian to 1e-8"),
-    dict(id="lou.thm1", exact=True, paper_value={"exponent": -2},
-         paper="The forward loss falls as l⁻² (theorem 1).",
-         criterion="exact recursion, initial correlations 0, 0.3, 0.6 and "
-         "0.9: slope of the logarithm of |forward information − 1/2| over "
-         "that of l, for l from 10⁴ to 10⁶, within −2 ± 0.05"),
-    dict(id="lou.thm2.early", exact=True, paper_value={"exponent": -3},
-         paper="Early layers: backward information (L/l)⁻³ (theorem 2).",
-         criterion="exact recursion, L = 10⁶, the same initial correlations: "
-         "slope of the logarithm of the backward information over that of "
-         "L/l, for l from 10³ to 10⁴, within −3 ± 0.05"),
-    dict(id="lou.thm2.share", exact=True,
-         paper="l = αL: it tends to a constant as log L / L (theorem 2).",
-         criterion="exact recursion, l = αL with α = 1/4, 1/2 and 3/4: slope "
-         "of the logarithm of |backward information − α³| L / log L over that "
-         "of L, for L from 10⁴ to 10⁶, within ±0.1"),
-    dict(id="lou.cor1", exact=True, paper_value={"exponent": 0.6},
-         paper="The losses are equal at a layer l = Θ(L^{3/5}) (cor. 1).",
-         criterion="exact recursions, the same initial correlations: slope of "
-         "the logarithm of the layer at which forward and backward "
-         "information loss are equal over that of L, for L from 10⁴ to 10⁶, "
-         "within 0.6 ± 0.02"),
-    dict(id="lou.cor1.finite", exact=True,
-         paper="The law is set beside networks of 10 to 100 layers (fig. 3).",
-         criterion="exact recursions, the same initial correlations: that "
-         "slope over the paper's depths, L = 10 to 100, above 0.7"),
-    dict(id="lou.width",
-         paper="Wide networks come close to the infinite ones (section 3.2).",
-         criterion="networks of finite width, mean over initializations: "
-         "forward and backward information at every layer within 10% of the "
-         "exact recursion, in the mean over layers"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -99,33 +99,7 @@ study.table(toy, "Peaks of known curves by depth; their slopes (true: 0.6).")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.fig3", paper_value={"slope": "close to 3/5"},
-         paper="The peak layer grows as depth to the power 3/5 (fig. 3).",
-         criterion="slope of the logarithm of the layer with the largest "
-         "stacked alignment at the end over the logarithm of depth, one slope "
-         "for each run and data set: within 3/5 ± 0.1"),
-    dict(id="lou.fig3.finite", paper="It grows as the equilibrium layer.",
-         criterion="that slope minus the slope of the equilibrium layers of "
-         "the exact recursions at the same depths and at the measured mean "
-         "correlation of inputs: within ±0.1"),
-    dict(id="lou.fig3.layer", paper="It is the equilibrium layer (sec. 3.3).",
-         criterion="logarithm of that layer minus logarithm of the "
-         "equilibrium layer of the exact recursions, in the mean over depths: "
-         "within ±0.25"),
-    dict(id="lou.fig8.rate", paper="Smaller rates: later peak (fig. 8b).",
-         criterion="logarithm of the layer with the largest stacked "
-         "alignment, learning rates four times smaller minus the usual ones, "
-         "stopped at the same training loss, in the mean over depths: above "
-         "0"),
-    dict(id="lou.fig8.batch", paper="Larger batches: later peak (fig. 8c).",
-         criterion="logarithm of the layer with the largest stacked "
-         "alignment, batches four times larger minus the usual ones, stopped "
-         "at the same training loss, in the mean over depths: above 0"),
-    dict(id="lou.tab1-3", shown=True, paper="Even 100 layers train (tables).",
-         criterion="drawn, not tested: depth, width, rate, epochs and test "
-         "accuracy beside the paper's"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # *Stacked* is $A_l$ as above. *Class-traced* takes the kernel between images

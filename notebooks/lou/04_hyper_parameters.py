@@ -86,44 +86,7 @@ study.table(pd.DataFrame(slopes(toy, "peak"), ["rate", "batch"], ["slope"]))
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.fig4.height", paper="Small batches, large rates: high peak.",
-        criterion="each architecture (fully connected, VGG, residual), "
-        "stopped at the same training loss: slope of the largest stacked "
-        "alignment over layers against the logarithm of the learning rate "
-        "above 0, and against that of the batch size below 0"),
-    dict(id="lou.fig4.place", paper="The peak shifts towards the center.",
-        criterion="each architecture (fully connected, VGG, residual), "
-        "stopped at the same training loss: slope of the distance of the peak "
-        "layer from the middle, as a share of the depth, against the "
-        "logarithm of the learning rate below 0, and against that of the "
-        "batch size above 0"),
-    dict(id="lou.fig4.loss", paper="High peaks generalize better (sec. 4).",
-        criterion="each architecture (fully connected, VGG, residual), "
-        "stopped at the same training loss: Pearson correlation over networks "
-        "of the largest stacked alignment with test loss below 0 (bootstrap "
-        "over networks)"),
-    dict(id="lou.fig9-10", paper="Alignment at three rates (figs. 9, 10).",
-        criterion="fully connected network, learning rates 0.0005, 0.003 and "
-        "0.05: largest stacked alignment at the end higher at 0.05 than at "
-        "0.0005"),
-    dict(id="lou.fig11-12", paper="VGG19: gap of 0.560 at the smallest rate, "
-        "0.224 at the largest (fig. 12).", criterion="VGG, SGD: loss gap "
-        "(test minus training) lower at the largest learning rate than at the "
-        "smallest, and largest stacked alignment higher"),
-    dict(id="lou.fig13", paper="Adam: worse generalization, less salient "
-        "alignment; gap of 0.507 at best (fig. 13).", criterion="VGG: largest "
-        "stacked alignment of Adam minus that of SGD, each at its rate with "
-        "the lowest test loss, below 0, and loss gap above 0"),
-    dict(id="lou.fig14", paper="VGG19: gap of 0.236 at the smallest batch "
-        "size, 0.652 at the largest (fig. 14).", criterion="VGG, SGD: loss "
-        "gap higher at the largest batch size than at the smallest, and "
-        "largest stacked alignment lower"),
-    dict(id="lou.fig15", paper="ResNet18: gap of 0.395 at the smallest rate, "
-        "0.182 at the largest (fig. 15).", criterion="residual network, SGD: "
-        "loss gap lower at the largest learning rate than at the smallest, "
-        "and largest stacked alignment higher"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

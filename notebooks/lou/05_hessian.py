@@ -79,29 +79,7 @@ study.table(pd.DataFrame(toy), "Three layers of one unit: known Ψ, measured.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.thmA", exact=True,
-         paper="Features are a Hessian times θ, so are updates (theorem A).",
-         criterion="random ReLU networks without bias of 3 to 6 layers in "
-         "float64: Ψᵢ(x) = Hᵢ(x)θ/(L − 1) for every output and input to 1e-8, "
-         "and the gradient of the loss is H_w θ/(L − 1) to 1e-8"),
-    dict(id="lou.fig6",
-         paper="−corr(Ỹ, w) is about 1 in the first epoch (fig. 6).",
-         criterion="each network and data set: minus the correlation of "
-         "centered labels and w, in the mean over the measurements of the "
-         "first epoch, above 0.9"),
-    dict(id="lou.fig5a",
-         paper="The change of ΨỸ and −H_wΨỸ are highly correlated (fig. 5a).",
-         criterion="10 layers on CIFAR-10, steps of the first epoch: "
-         "correlation of the change of ΨỸ in a step with −H_w ΨỸ, in the mean "
-         "over these steps, above 0.9"),
-    dict(id="lou.fig5b",
-         paper="As alignment rises, top eigenvectors lie in middle layers.",
-         criterion="10 layers on CIFAR-10, at the step where the stacked align"
-         "ment of its highest layer has risen half way: mean squared norm of "
-         "the 100 leading eigenvectors of H_w (by absolute eigenvalue) on "
-         "layer 7 above that on layer 1, and above that on layer 10"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -109,31 +109,7 @@ study.table(pd.DataFrame(toy), "Cosines with the change of Ψ in a step.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.gofe.exact", exact=True,
-         paper="GOFE can be made to change Ψw as gradient descent does (D.2).",
-         criterion="small networks in float64, squared and cross-entropy "
-         "loss: with V = −H_w/‖w‖² the rate of change of Ψw under generalized "
-         "optimal feature evolution equals that under gradient descent, taken "
-         "by automatic differentiation, to 1e-8"),
-    dict(id="lou.gofe",
-         paper="Early in training ΨỸ changes by −ηH_wΨỸ (eq. 23).",
-         criterion="steps of the first epoch: cosine of the predicted change "
-         "−η H_w ΨỸ and the measured change of ΨỸ, in the mean over these "
-         "steps, above 0.9"),
-    dict(id="lou.gofe.orthogonal",
-         paper="‖Ψu‖ stays constant while ‖ΨỸ‖ increases sharply (eq. 24).",
-         criterion="first epoch: growth of the logarithm of ‖ΨỸ‖², minus the "
-         "mean growth of that of ‖Ψu‖² over random centered u orthogonal to "
-         "Ỹ, above 0"),
-    dict(id="lou.ofe",
-         paper="There is no strong evidence that OFE captures any variant of "
-         "gradient descent; GOFE is to come closer (D.1, D.2).",
-         criterion="steps of the first epoch: cosine of the measured change "
-         "of ΨỸ with the generalized prediction, minus that with the "
-         "prediction of optimal feature evolution (a multiple of ΨỸ), above "
-         "0"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -87,32 +87,7 @@ study.table(toys, "Loss of three kinds of features.")
 # is $(L + 1)/2$; the *peak* is the layer with the largest stacked alignment.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.fig16", paper="MNIST, width 32: LFM has lower accuracy (93.6 "
-        "against 96.9%), lower alignment, no single peak (fig. 16).",
-        criterion="MNIST: test accuracy end to end minus layer-wise at the "
-        "same width above 0; largest stacked alignment end to end minus "
-        "layer-wise above 0; share of layers within 5% of the largest, "
-        "layer-wise minus end to end, above 0"),
-    dict(id="lou.fig17", paper="CIFAR-10: LFM (48.3%, wider 49.2%) is worse "
-        "than end to end (56.7%; fig. 17).",
-        criterion="CIFAR-10: test accuracy end to end minus layer-wise at the "
-        "same width above 0; wider minus narrower layer-wise network above 0"),
-    dict(id="lou.fig18", paper="Frozen layers: alignment evolves although "
-        "forward features do not (fig. 18).",
-        criterion="all but the last layer frozen: largest stacked alignment "
-        "over hidden layers, end minus start, above 0, while forward kernels "
-        "stay as they were to 1e-6 (their CKA with themselves at the start)"),
-    dict(id="lou.fig18.noise", paper="Less noise in the last layer appears to "
-        "shift the peak toward the center (fig. 18).",
-        criterion="all but the last layer frozen: distance of the peak layer "
-        "from the middle, noise scale 0.01 minus noise scale 1, below 0"),
-    dict(id="lou.tab4", paper="Frozen networks must be very wide to come near "
-        "those that learn features (table 4).",
-        criterion="all but the last layer frozen: training accuracy of the "
-        "widest network minus that of the narrowest above 0, and test "
-        "accuracy too"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

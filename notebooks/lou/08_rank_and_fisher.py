@@ -89,39 +89,7 @@ study.table(pd.DataFrame(rows, columns=names).set_index(["a", ""]))
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="lou.appG", exact=True, paper="Alignment is correlation over root "
-        "of stable rank (G.1).", criterion="random networks in float64: the "
-        "stacked alignment of every layer equals its correlation term divided "
-        "by the square root of its stable rank, to 1e-8"),
-    dict(id="lou.fig19", paper="Eigenvalues drop faster for the network that "
-        "generalizes (fig. 19).", criterion="VGG on CIFAR-10: logarithm of "
-        "the hundredth eigenvalue over the first, in the mean over layers, "
-        "without random labels minus with 20% of them, below 0"),
-    dict(id="lou.fig20.alignment", paper="Test accuracies 90.59%, 83.07% and "
-        "70.41%: the higher, the larger alignment (figs. 20a, 21).",
-        criterion="mean stacked alignment over layers: large learning rate "
-        "above small one, small one above small one with 20% random labels"),
-    dict(id="lou.fig20.rank", paper="Stable rank is larger with random labels "
-        "(fig. 20b).", criterion="mean stable rank over layers: with 20% "
-        "random labels above both without"),
-    dict(id="lou.fig20.correlation", paper="The correlation term is large "
-        "only for the best network, near 1 in middle layers (fig. 20c).",
-        criterion="largest correlation term over layers: large learning rate "
-        "above small one, and above small one with 20% random labels"),
-    dict(id="lou.fig21", paper="The tangent kernel's rank bounds that of the "
-        "Fisher information (fig. 21).", criterion="stable rank of the Fisher "
-        "information minus that of the tangent kernel, in the mean over "
-        "layers, below 0, for each of the three networks"),
-    dict(id="lou.fig22", paper="Higher test accuracy goes with a smaller rank "
-        "of the Fisher information (fig. 22).", criterion="mean stable rank "
-        "of the Fisher information over layers: small learning rate with 20% "
-        "random labels above small learning rate, and that above large "
-        "learning rate"),
-    dict(id="lou.fig23", paper="The correlation is too small for a meaningful "
-        "argument (fig. 23).", criterion="largest Fisher correlation over "
-        "layers below 0.1 in each of the three networks"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -82,33 +82,7 @@ study.table(toy, "Misalignment of B with diag(2, 1), by its angle in degrees.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.prop2", exact=True,
-         paper="Proposition 2: the score has seven properties.",
-         criterion="on random covariances, with distinct and with repeated "
-         "eigenvalues of A: the score is never below 0; is 0 to 1e-8 when B "
-         "is aligned, and above it when B is not; moves by less than 1e-4 of "
-         "itself when B moves by 1e-6 of itself; is the same to 1e-8 when "
-         "both are rotated, when B is scaled and when A's eigenvalues are "
-         "replaced; and equals the least divergence that an optimizer finds "
-         "over aligned matrices, to 1e-6"),
-    dict(id="maennel.prop2.jump", exact=True,
-         paper="No such score can be continuous in A.",
-         criterion="for B = diag(1, 2) the score is 0 for A = diag(1, λ) "
-         "with any λ other than 1, and above 0.05 for λ = 1"),
-    dict(id="maennel.fig19",
-         paper="From n samples, an eigenvector's angle is known up to "
-         "1/√(n·I): about 1/30 on the diagonal of figure 19.",
-         criterion="for each panel on the diagonal of figure 19, the standard "
-         "deviation of the angle of the first eigenvector over draws is "
-         "within 10% of 1/√(n·I) (95% interval of the mean over runs)"),
-    dict(id="maennel.tabD1.data",
-         paper="All 75 eigenvectors of the patches of two halves of CIFAR-10 "
-         "agree, by scalar products above 0.975.",
-         criterion="over random halves of CIFAR-10, the smallest agreement of "
-         "the eigenvectors of two halves' 5×5 patches is above 0.975, over "
-         "all 75 eigenvectors"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -76,41 +76,7 @@ study.table(pd.DataFrame(toy).T, "In the data's basis, in a random one, floor")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.appC", paper="Training commutes with rotations (C).",
-         criterion="in float64, a network trained from rotated first-layer "
-         "weights on rotated inputs is, rotated back, the same to 1e-8 of its "
-         "weights after training, for gradient descent, momentum, Nesterov's "
-         "momentum and weight decay", exact=True),
-    dict(id="maennel.appC.adaptive", paper="So it does for AdaGrad and Adam.",
-         criterion="the same for Adam and for AdaGrad: the logarithm (base "
-         "10) of the relative difference of the first-layer weights after "
-         "training is below −6 in the mean over runs"),
-    dict(id="maennel.prop1", paper="Gaussian inputs: Σ_w aligns with Σ_x.",
-         criterion="fully connected network, Gaussian inputs, random labels, "
-         "after training: the misalignment in the data's basis, minus its "
-         "finite-sample floor, is below a quarter of that in random bases, "
-         "minus the same floor (one minus that share of the other, paired by "
-         "run), and below it by its raw score"),
-    dict(id="maennel.fig2.below", paper="So do filters, with the patches.",
-         criterion="CNN on CIFAR-10, random labels, after training: "
-         "misalignment in the data's basis below that in random bases, and "
-         "its excess over the floor below half of theirs (one minus that "
-         "share of the other, paired by run)"),
-    dict(id="maennel.fig2.decreases", paper="Misalignment decreases.",
-         criterion="misalignment in the data's basis is lower after training "
-         "than at the first measurement after the first epoch, and lower than "
-         "at initialization"),
-    dict(id="maennel.fig3", paper="Eigenvectors of filters and data match.",
-         criterion="the spaces of the first 4, 8 and 16 eigenvectors of the "
-         "filters and of the data's patches overlap (mean squared cosine of "
-         "the angles between them) by more than the largest overlap of 100 "
-         "random spaces with the data's, in the mean over groups of networks"),
-    dict(id="maennel.tabD1.weights", paper="Only the first can be measured.",
-         criterion="two groups of networks agree in the first four "
-         "eigenvectors of their filters (mean over the four) by more than in "
-         "the ninth to twelfth, and less than two halves of the data do"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -74,40 +74,7 @@ study.table(toy, "A known transfer function, and what is recovered of it.")
 # for 256), so the claims ask for means over eigenvectors and over runs.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig20.left",
-         paper="10 Gaussian inputs, 10,000 samples: f goes only down.",
-         criterion="falling: thirds of the eigenvalues by size, mean τ of "
-         "each: smallest above middle, middle above largest"),
-    dict(id="maennel.fig20.middle",
-         paper="30 Gaussian inputs, 10,000 samples: f rises and then falls.",
-         criterion="rise and fall: thirds of the eigenvalues by size, mean τ "
-         "of each: middle above smallest, middle above largest"),
-    dict(id="maennel.fig20.right",
-         paper="30 Gaussian inputs, 2,000 samples: f goes only up.",
-         criterion="rising: thirds of the eigenvalues by size, mean τ of "
-         "each: middle above smallest, largest above middle"),
-    dict(id="maennel.fig4",
-         paper="On CIFAR-10 f favors early eigenvectors, but not the first.",
-         criterion="convolutional network on CIFAR-10 with random labels, τ "
-         "of the 27 eigenvectors by the size of σ, divided by their mean: "
-         "mean of the second to fifth above that of the first, and mean of "
-         "the first nine above that of the last nine"),
-    dict(id="maennel.fig21",
-         paper="Per-position Gaussian and permuted real patches stay very "
-         "close to the ideal case of Gaussian patches; real images do not.",
-         criterion="distance of two curves: root mean square of the "
-         "difference of log τ, each less its mean; from the independent "
-         "Gaussian patches of the same run, less the distance between two "
-         "runs of those: per-position Gaussian and shuffled patches each "
-         "less than half as far as real images at stride 3 (one minus half "
-         "of the other, paired by run), and real images farther than 0"),
-    dict(id="maennel.fig22",
-         paper="Smaller strides lead to stronger deviation from that case.",
-         criterion="distance as for figure 21, of real images from "
-         "independent Gaussian patches of the same stride's network: stride "
-         "2 above stride 3, stride 1 above stride 2"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -92,28 +92,7 @@ study.table(pd.DataFrame(rows).T, "Loss after five steps with rate 0.05.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig5.positive",
-         paper="Pre-training on random labels speeds up learning real labels, "
-         "and so does its convolution alone (fig. 5, left).",
-         criterion="area under the training accuracy, real labels: the "
-         "network with all pre-trained layers and the one with the "
-         "pre-trained convolution each above the one from scratch, paired by "
-         "run"),
-    dict(id="maennel.fig5.covariance",
-         paper="Filters drawn from the covariance of the pre-trained ones "
-         "preserve the benefit “exactly” (fig. 5, left; E.3).",
-         criterion="filters drawn from the covariance of the pre-trained ones "
-         "recover more than half of the gain in area of the pre-trained "
-         "convolution without its bias, over scratch (one minus that share "
-         "of the other, paired by run)"),
-    dict(id="maennel.fig5.random",
-         paper="The same holds when the second task has random labels, too "
-         "(fig. 5, right).",
-         criterion="the same two statements for random labels downstream: "
-         "the pre-trained convolution above scratch, and the covariance "
-         "recovers more than half of its gain"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

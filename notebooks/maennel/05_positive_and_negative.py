@@ -77,35 +77,7 @@ study.table(pd.DataFrame({"mean height": height}), "Two learners.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig1.positive",
-         paper="Experiments 1 and 2: random labels speed up training.",
-         criterion="difference of areas under the training accuracy, "
-         "pre-trained minus scratch, paired by run, settings of experiments "
-         "1 and 2: above 0 for real and for random labels"),
-    dict(id="maennel.fig1.negative",
-         paper="Experiments 3 and 4: random labels slow it down.",
-         criterion="difference of areas under the training accuracy, "
-         "pre-trained minus scratch, paired by run, settings of experiments "
-         "3 and 4: below 0 for real and for random labels"),
-    dict(id="maennel.fig16",
-         paper="ResNet18 on ImageNet gains at different scales.",
-         criterion="difference of areas under the training accuracy, "
-         "pre-trained minus scratch, paired by run, residual network: above "
-         "0 at each initialization scale, for real and for random labels"),
-    dict(id="maennel.fig17",
-         paper="VGG16 on ImageNet may gain (or lose), in test accuracy, too.",
-         criterion="difference of areas under the training accuracy, "
-         "pre-trained minus scratch, paired by run, VGG at initialization "
-         "scale 1: for real labels above 0; and the test accuracy at the end "
-         "not lower than from scratch by 1 point or more"),
-    dict(id="maennel.fig18",
-         paper="VGG16 on ImageNet, 50,000 examples upstream: it loses.",
-         criterion="difference of areas under the training accuracy, "
-         "pre-trained minus scratch, paired by run, VGG at initialization "
-         "scale 0.747 with few upstream examples: below 0 for real and for "
-         "random labels"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

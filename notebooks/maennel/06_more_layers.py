@@ -91,29 +91,7 @@ study.table(
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig9.simple",
-         paper="Simple CNN: transferring more layers improves the downstream "
-         "performance (fig. 9, left).",
-         criterion="Simple CNN, real and random labels downstream: slope of "
-         "the area under the training accuracy against the number of "
-         "transferred layers above 0 in the mean over runs, and all layers "
-         "above one layer"),
-    dict(id="maennel.fig9.vgg",
-         paper="VGG16: transferring more layers improves the downstream "
-         "performance (fig. 9, center).",
-         criterion="VGG, real and random labels downstream: slope of the area "
-         "under the training accuracy against the number of transferred "
-         "layers above 0 in the mean over runs, and all layers above one "
-         "layer"),
-    dict(id="maennel.fig9.resnet",
-         paper="ResNet18: transferring more layers improves the downstream "
-         "performance (fig. 9, right).",
-         criterion="residual network, real and random labels downstream: "
-         "slope of the area under the training accuracy against the number "
-         "of transferred layers above 0 in the mean over runs, and all "
-         "layers above one layer"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -80,28 +80,7 @@ study.table(toy.rename_axis("b"), "Share of inputs that activate a unit.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig7",
-         paper="Pre-training on random labels makes units of the upper layers "
-         "specialize: fewer images activate them (figs. 7, 10 and 11).",
-         criterion="mean share of images that activate a unit, over the "
-         "upper half of the layers: lower at the end of pre-training than at "
-         "initialization, and by more than over the lower half; in the "
-         "positive and in the negative setting"),
-    dict(id="maennel.fig24.drop",
-         paper="Activation in the upper layers drops abruptly at the switch "
-         "to the downstream task, in both networks (fig. 24).",
-         criterion="mean activation of the upper half of the layers, one "
-         "epoch after the switch of tasks below its value at the last step "
-         "before it, by more than in the mean epoch of the pre-training (each "
-         "as a share of the value before)"),
-    dict(id="maennel.fig24.stays",
-         paper="The drop is permanent (fig. 24).",
-         criterion="at the end of the second task the mean activation of the "
-         "upper half of the layers is below that of a network trained on it "
-         "from scratch, and not above its own value one epoch after the "
-         "switch by 10% or more"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

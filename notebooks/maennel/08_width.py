@@ -92,25 +92,7 @@ study.table(pd.DataFrame(rows).T.rename_axis("units"), caption)
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(
-        id="maennel.fig8.negative",
-        paper="A narrow network pre-trained on random labels learns more "
-        "slowly than one from scratch (fig. 8, left: 64 units).",
-        criterion="difference of areas under the training accuracy, "
-        "pre-trained minus scratch, paired by run: below 0 at the smallest "
-        "width",
-    ),
-    dict(
-        id="maennel.fig8.width",
-        paper="Increasing the width mitigates the negative transfer (fig. 8: "
-        "64, 128 and 1024 units).",
-        criterion="difference of areas under the training accuracy, "
-        "pre-trained minus scratch, paired by run: slope against the "
-        "logarithm (base 2) of the width above 0, and largest width above "
-        "smallest",
-    ),
-)
+study.claims()
 
 # %% [markdown]
 # ## Settings

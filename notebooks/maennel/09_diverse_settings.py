@@ -66,33 +66,7 @@ study.table(pd.DataFrame({"have to gain": least}).rename_axis("groups"))
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig12",
-         paper="CIFAR-10, experiments A: many learn faster pre-trained.",
-         criterion="experiments A, drawn by the paper's distributions: for "
-         "each architecture, more than half of the groups have a larger mean "
-         "area under the training accuracy pre-trained (all layers) than "
-         "from scratch, for real and for random labels (Wilson interval of "
-         "the share)"),
-    dict(id="maennel.fig12.layers",
-         paper="Transferring more layers leads to stronger positive effects.",
-         criterion="experiments A: gain in area of transferring all layers "
-         "minus that of transferring one, over groups and architectures, "
-         "above 0, for real and for random labels"),
-    dict(id="maennel.fig13",
-         paper="CIFAR-10, experiments B, with wider ranges: many, too.",
-         criterion="experiments B: as figure 12"),
-    dict(id="maennel.fig14",
-         paper="ImageNet, experiments A: all runs of ResNet18 gain.",
-         criterion="experiments A of ImageNet: more than half of the groups "
-         "of the residual network gain (Wilson interval of the share), for "
-         "real and for random labels"),
-    dict(id="maennel.fig15",
-         paper="ImageNet, experiments B: only ResNet18 gains, always.",
-         criterion="experiments B of ImageNet: more than half of the groups "
-         "of the residual network gain, and fewer than half of the others "
-         "(Wilson intervals of the shares), for real labels"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -80,46 +80,7 @@ study.table(pd.DataFrame(toy), "Variance that sixteen eigenvectors pass on.")
 # ## The claims of this page
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.fig23", shown=True,
-         paper="Figure 23: three sequences of weights.",
-         criterion="drawn, not tested: the sequences f₁, f₂ and f₃ of τ₁ … "
-         "τ₁₆"),
-    dict(id="maennel.tab1",
-         paper="With weights f₁, more initialized layers train faster.",
-         criterion="f₁, training accuracy after 100 and after 1000 steps, "
-         "paired by run: two and three initialized layers above none, three "
-         "above one"),
-    dict(id="maennel.tab2",
-         paper="Equal weights gain much over the standard initialization.",
-         criterion="f₂ = 1, training accuracy after 100 and after 1000 steps, "
-         "paired by run: two and three initialized layers above none, three "
-         "above one"),
-    dict(id="maennel.tab3",
-         paper="The choice of the weights hardly matters.",
-         criterion="f₃ minus f₂, three initialized layers, training accuracy "
-         "after 100 and after 1000 steps, paired by run: within ±0.05"),
-    dict(id="maennel.tab4",
-         paper="Sampled filters do as well as the eigenvectors themselves.",
-         criterion="filters sampled minus eigenvectors as filters (f₂), one, "
-         "two and three layers, training accuracy after 100 and after 1000 "
-         "steps, paired by run: within ±0.05"),
-    dict(id="maennel.tab5",
-         paper="The smallest are worse than the standard initialization.",
-         criterion="smallest 16 eigenvalues, one, two and three layers, "
-         "training accuracy after 100 and after 1000 steps, paired by run: "
-         "below none"),
-    dict(id="maennel.tab6",
-         paper="So are, at first, eigenvectors further down the list.",
-         criterion="shifted eigenvectors, training accuracy after 100 and "
-         "after 1000 steps, paired by run: one layer below none at 100 steps, "
-         "and one, two and three layers below the largest 16 at 100 steps"),
-    dict(id="maennel.tab7",
-         paper="Pre-trained on random labels, they train faster, too.",
-         criterion="pre-trained on random labels, one, two and three layers, "
-         "training accuracy after 100 and after 1000 steps, paired by run: "
-         "above none"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

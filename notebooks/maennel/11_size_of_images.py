@@ -102,20 +102,7 @@ study.table(toy, "Share of 50 random labelings that a linear unit realizes.")
 # They are ours, made after trials on seeds below 100.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="maennel.size",
-         paper="Not in the paper; in our trials, the size of the images "
-         "turned the sign of the transfer.",
-         criterion="Simple CNN with three convolutions, real labels "
-         "downstream: difference of areas under the training accuracy, all "
-         "layers pre-trained minus scratch, paired by run: above 0 on images "
-         "averaged to 16 pixels, below 0 on images of 32 pixels"),
-    dict(id="maennel.size.dense",
-         paper="Not in the paper; our guess: the dense layer does the harm.",
-         criterion="the same network on images of 32 pixels: difference of "
-         "areas under the training accuracy, convolutions alone pre-trained "
-         "minus all layers pre-trained, paired by run, above 0"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

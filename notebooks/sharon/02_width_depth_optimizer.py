@@ -100,53 +100,7 @@ study.table(pd.DataFrame(toy), "CKA with the start, while a weight decays.")
 # all training images for the weights as they are.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="sharon.fig8-10", paper="The first layer comes back to "
-        "initialization only if the network is wide enough (figs. 8a–10a).",
-        criterion="20% label noise, mean CKA of late epochs with "
-        "initialization, minus that with the best epoch, in the first layer: "
-        "above 0 in the widest network, below 0 in the narrowest, and widest "
-        "minus narrowest above 0; perfect fitting starts at the first logged "
-        "epoch with an error of at most 0.5% on the training labels, best is "
-        "the logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-    dict(id="sharon.fig8-10.descent", paper="Narrower networks still show "
-        "epoch-wise double descent (figs. 8g–10g).",
-        criterion="20% label noise, test error with recomputed batch-norm "
-        "statistics: highest value after the best epoch minus best above "
-        "0.01, and highest minus last above 0.01, for the narrowest and for "
-        "the widest network; best is the logged epoch with the lowest test "
-        "error before perfect fitting (of all, if it never starts)"),
-    dict(id="sharon.fig12", paper="The last layer of ResNet50 ends in a "
-        "block unlike all before (fig. 12f).",
-        criterion="deeper residual network, 20% label noise: mean CKA among "
-        "late epochs minus mean CKA of late with earlier epochs, last layer "
-        "minus second block, above 0; late are the logged epochs of the last "
-        "quarter of training"),
-    dict(id="sharon.fig13-15.first", paper="With SGD, too, the first layer "
-        "has very high CKA at all times (figs. 13a, 14a, 15a).",
-        criterion="SGD, SGD with momentum without label noise and with 20%: "
-        "mean CKA of the first layer over all pairs of logged epochs above "
-        "0.9, in each"),
-    dict(id="sharon.fig13-15.blocks", paper="SGD has clearer blocks than "
-        "Adam (figs. 13 to 15).",
-        criterion="novelty of an epoch s is the mean CKA of pairs of logged "
-        "epochs on the same side of s, from s/3 to 3s, minus that of pairs "
-        "on different sides; largest novelty divided by the median, mean "
-        "over all six layers: SGD with momentum minus Adam, with 20% label "
-        "noise and without, above 0 in each"),
-    dict(id="sharon.fig16", paper="Weight decay makes the first layer evolve "
-        "more, and behave as in a narrower network (fig. 16a).",
-        criterion="no label noise, first layer, with weight decay minus "
-        "without: mean CKA over all pairs of logged epochs below 0; and mean "
-        "CKA of late epochs with initialization, minus that with the best "
-        "epoch, below 0; perfect fitting starts at the first logged epoch "
-        "with an error of at most 0.5% on the training labels, best is the "
-        "logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

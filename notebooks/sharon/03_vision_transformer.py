@@ -93,42 +93,7 @@ study.table(toy, "Novelty of a steady drift, over its median, and of a jump.")
 # norm, which keeps no statistics: there is nothing to recompute.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="sharon.fig3", paper="Without label noise, encoder blocks have "
-        "similarity blocks that start with perfect fitting (fig. 3).",
-        criterion="no label noise: novelty at the start of perfect fitting "
-        "divided by its median over epochs above 1, in the mean over encoder "
-        "blocks and in the last block; novelty of an epoch s is the mean CKA "
-        "of pairs of logged epochs on the same side of s, from s/3 to 3s, "
-        "minus that of pairs on different sides; perfect fitting starts at "
-        "the first logged epoch with an error of at most 0.5% on the "
-        "training labels, best is the logged epoch before it with the lowest "
-        "test error, late are the logged epochs of the last quarter of "
-        "training; errors with recomputed batch-norm statistics"),
-    dict(id="sharon.fig17", paper="So they have with 20% label noise "
-        "(fig. 17).",
-        criterion="20% label noise: novelty at the start of perfect fitting "
-        "divided by its median over epochs above 1, in the mean over encoder "
-        "blocks and in the last block; novelty of an epoch s is the mean CKA "
-        "of pairs of logged epochs on the same side of s, from s/3 to 3s, "
-        "minus that of pairs on different sides; perfect fitting starts at "
-        "the first logged epoch with an error of at most 0.5% on the "
-        "training labels, best is the logged epoch before it with the lowest "
-        "test error, late are the logged epochs of the last quarter of "
-        "training; errors with recomputed batch-norm statistics"),
-    dict(id="sharon.fig3.deep", paper="Deep layers show it more clearly "
-        "(figs. 3e, 3f, 17j, 17m).",
-        criterion="novelty at the start of perfect fitting divided by its "
-        "median over epochs, mean over the deeper half of encoder blocks "
-        "minus mean over the other half, above 0, with 20% label noise and "
-        "without; novelty of an epoch s is the mean CKA of pairs of logged "
-        "epochs on the same side of s, from s/3 to 3s, minus that of pairs "
-        "on different sides; perfect fitting starts at the first logged "
-        "epoch with an error of at most 0.5% on the training labels, best is "
-        "the logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -86,76 +86,7 @@ study.table(toy, "Decision regions of the first epoch beside those of each.")
 # those of all training images, unmoved, for the weights as they are.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="sharon.eq5", exact=True, paper="Similarity of decision regions "
-        "(eq. 5).",
-        criterion="random predictions: similarities of decision regions of "
-        "all pairs of epochs from one product equal those counted pair by "
-        "pair, exactly"),
-    dict(id="sharon.fig4.first", paper="Towards and in perfect fitting, the "
-        "first layer becomes more similar to its initialization (fig. 4a).",
-        criterion="no label noise, first layer, similarity of decision "
-        "regions with those at initialization: mean over logged epochs from "
-        "the start of perfect fitting to twice as long, minus that of the "
-        "best epoch, above 0; perfect fitting starts at the first logged "
-        "epoch with an error of at most 0.5% on the training labels, best is "
-        "the logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-    dict(id="sharon.fig5.first", paper="So it does with 20% label noise (fig. "
-        "5a).",
-        criterion="20% label noise, first layer, similarity of decision "
-        "regions with those at initialization: mean over logged epochs from "
-        "the start of perfect fitting to twice as long, minus that of the "
-        "best epoch, above 0; perfect fitting starts at the first logged "
-        "epoch with an error of at most 0.5% on the training labels, best is "
-        "the logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-    dict(id="sharon.fig4.temporary", paper="This is temporary: in the end the "
-        "first layer differs from its initialization (figs. 4a, 5a).",
-        criterion="no label noise and 20%, first layer, similarity of "
-        "decision regions with those at initialization: last epoch, minus "
-        "mean over logged epochs from the start of perfect fitting to twice "
-        "as long, below 0; perfect fitting starts at the first logged epoch "
-        "with an error of at most 0.5% on the training labels, best is the "
-        "logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-    dict(id="sharon.fig4.range", paper="In the first layer, decision regions "
-        "have a wider range of values than CKA (figs. 4a, 5a).",
-        criterion="no label noise and 20%, first layer: largest minus "
-        "smallest similarity of decision regions over pairs of logged epochs, "
-        "minus the same of CKA, above 0"),
-    dict(id="sharon.fig5.deep", paper="Deep layers evolve more when double "
-        "descent occurs (figs. 4, 5: d, e).",
-        criterion="third and fourth block: mean of 1 − similarity of decision "
-        "regions over all pairs of logged epochs, 20% label noise minus none, "
-        "above 0 in each"),
-    dict(id="sharon.fig6", paper="Only the probe of the fourth block has a "
-        "significant double descent, only with label noise (fig. 6).",
-        criterion="second descent of a probe: from its highest test error "
-        "after its best epoch, the fall to its last or the rise from its "
-        "best, whichever is smaller; best has the lowest error before the "
-        "network fits perfectly; 20% label noise: above 0.01 for the fourth "
-        "block; fourth block minus each of first layer and blocks 1 to 3 "
-        "above 0; fourth block, 20% label noise minus none, above 0"),
-    dict(id="sharon.fig6.converged", paper="(The paper stops probes after ten "
-        "epochs, about 3,900 steps.)",
-        criterion="not in the paper: probes trained until they converge: as "
-        "sharon.fig6"),
-    dict(id="sharon.fig18", paper="The vision transformer behaves differently "
-        "(fig. 18).",
-        criterion="vision transformer without label noise, similarity of "
-        "decision regions with those at initialization, mean over logged "
-        "epochs from the start of perfect fitting to twice as long, minus "
-        "that of the best epoch: first encoder block minus the residual "
-        "network's first layer, below 0; perfect fitting starts at the first "
-        "logged epoch with an error of at most 0.5% on the training labels, "
-        "best is the logged epoch before it with the lowest test error, late "
-        "are the logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -91,24 +91,7 @@ study.table(toy, "CKA of two random layers on 27 uncorrelated inputs.")
 # no batch norm before it.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="sharon.fig19", paper="CKA of the first layer with its own "
-        "initialization is 1% to 3% higher than with another (fig. 19).",
-        paper_value={"higher by": "1%–3%"},
-        criterion="20% label noise and none, first layer, mean over logged "
-        "epochs: CKA with the own initialization minus mean CKA with ten "
-        "other initializations within 0 and 0.05"),
-    dict(id="sharon.fig19.late", paper="In the perfect fitting regime, the "
-        "first layer is more similar to any random representation than to "
-        "those of good early stopping (section 3.3, fig. 19).",
-        criterion="20% label noise and none, first layer: mean CKA of late "
-        "epochs with ten other initializations, minus that with the best "
-        "epoch, above 0; perfect fitting starts at the first logged epoch "
-        "with an error of at most 0.5% on the training labels, best is the "
-        "logged epoch before it with the lowest test error, late are the "
-        "logged epochs of the last quarter of training; errors with "
-        "recomputed batch-norm statistics"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

@@ -83,28 +83,7 @@ study.table(pd.DataFrame(toy).T, "CKA of noise: 200 images, 400 columns.")
 # all training images for the weights as they are.
 
 # %% tags=["hide-input"]
-study.claims(
-    dict(id="sharon.fig11", paper="With many classes, too, the first layer "
-        "ends closer to initialization than to good early stopping (fig. "
-        "11a, read as fig. 1a).",
-        criterion="many classes, no label noise; first layer: mean CKA of "
-        "late epochs with initialization, minus that with the best epoch, "
-        "above 0; perfect fitting starts at the first logged epoch with an "
-        "error of at most 0.5% on the training labels, best is the logged "
-        "epoch before it with the lowest test error, late are the logged "
-        "epochs of the last quarter of training; errors with recomputed "
-        "batch-norm statistics"),
-    dict(id="sharon.fig20", paper="Deep layers evolve more with label noise "
-        "(figs. 11 and 20, read as figs. 1 and 2).",
-        criterion="many classes; fourth block and last layer: mean of 1 − "
-        "CKA over all pairs of logged epochs, 20% label noise minus none, "
-        "above 0 in each; and the mean of the two differences minus that of "
-        "the first layer above 0"),
-    dict(id="sharon.fig21", shown=True, paper="CKA maps of Tiny ImageNet "
-        "with 20% label noise (fig. 21).",
-        criterion="drawn, not tested: CKA over pairs of epochs with 20% "
-        "label noise, plain and debiased"),
-)  # fmt: skip
+study.claims()
 
 # %% [markdown]
 # ## Settings

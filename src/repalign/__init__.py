@@ -16,16 +16,10 @@ __version__ = "0.1.0"
 _public = sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
-
-
 # The source as it is now, before any other module runs: a stored result is kept under the code that made it,
 # also when somebody edits the files meanwhile.
 _root = Path(__file__).parent
-_stamps = {path: _stamp(path) for path in _root.rglob("*.py")}
-_source = {path.relative_to(_root).as_posix(): (path.read_bytes(), was) for path, was in _stamps.items()}
+_source = {path.relative_to(_root).as_posix(): path.read_bytes() for path in _root.rglob("*.py")}
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -14,8 +14,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from repalign._code import source
 from repalign._code.origin import in_package, is_library, is_named, library_version
-from repalign._code.source import package_digest
 
 _DESCRIPTORS = (
     types.GetSetDescriptorType,
@@ -39,7 +39,7 @@ def fingerprint(value: Any, what: str = "this value") -> str:
 
     Numbers, strings, containers, arrays and tensors (type, shape and bytes); functions, methods, partials
     and classes (what runs, with defaults, closures, and the globals that it uses, not comments and
-    docstrings); anything with a ``fingerprint`` of its own, such as a data set; any other object by what
+    docstrings; what belongs to this package counts by its name and one digest of the library's source); anything with a ``fingerprint`` of its own, such as a data set; any other object by what
     pickle would keep of it. What cannot be told apart in this way is refused, with an error that calls the
     value ``what``.
     """
@@ -48,11 +48,11 @@ def fingerprint(value: Any, what: str = "this value") -> str:
     return work.hexdigest()
 
 
-def code_behind(value: Any) -> frozenset[str]:
-    """The definitions of the package that ``value`` depends on, as roots for ``package_digest``."""
+def _roots(value: Any) -> set[str]:
+    """The definitions of the package that ``value`` mentions."""
     work = _Hash()
     work.add(value, "this value")
-    return frozenset(work.roots)
+    return work.roots
 
 
 class _Hash:
@@ -67,7 +67,7 @@ class _Hash:
 
     def hexdigest(self) -> str:
         if self.roots:
-            self._put("package", package_digest(self.roots))
+            self._put("package", source.imported())
         return self._hash.hexdigest()[:32]
 
     def _put(self, *parts: str | bytes | memoryview) -> None:
@@ -125,7 +125,7 @@ class _Hash:
         elif isinstance(value, (set, frozenset)):
             self._put(*sorted(fingerprint(item) for item in value))
             for item in value:
-                self.roots.update(code_behind(item))
+                self.roots.update(_roots(item))
         else:
             for i, item in enumerate(value):
                 self.add(item, f"{self._where[-1]}[{i}]")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import sys
 import textwrap
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -19,12 +19,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from repalign.machine import cores, onednn
-from repalign.runner import pages as pages_
-from repalign.runner import records
-from repalign.runner import stale as stale_
-from repalign.runner.pages import UserError
-from repalign.study.settings import PROFILES
+from repalign.machine import onednn
+from repalign.press import claims as claims_
+from repalign.press import project, records, scoreboard
+from repalign.press.project import Source, UserError
+from repalign.press.settings import PROFILES
+from repalign.study import old_records
 
 app = typer.Typer(
     help="How representations align with their task: run the notebooks, keep records, render the book.",
@@ -40,68 +40,60 @@ Patterns = Annotated[
     list[str] | None, typer.Argument(metavar="[PATTERN]...", help="Part of a page's name, or a glob.")
 ]
 Profile = Annotated[str, typer.Option(help=f"One of {', '.join(PROFILES)}.")]
+Jobs = Annotated[int, typer.Option(help="Cores to use at most, and notebooks at a time; 0 is all cores.")]
+Limit = Annotated[float, typer.Option(help="Seconds for a page; 0 is what its profile allows.")]
 
 
 @app.command()
 def run(
     patterns: Patterns = None,
     profile: Profile = "laptop",
-    jobs: Annotated[
-        int, typer.Option(help="Cores to use at most, and notebooks at a time; 0 is all cores.")
-    ] = 0,
+    jobs: Jobs = 0,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     force: Annotated[bool, typer.Option(help="Run also what has not changed.")] = False,
-    dask: Annotated[str, typer.Option(metavar="ADDRESS", help="Run sweeps on this Dask cluster.")] = "",
-    whole_pages: Annotated[bool, typer.Option(help="With --dask: send whole notebooks instead.")] = False,
+    fresh: Annotated[
+        bool, typer.Option(help="For the record: on a clean tree, with cells of this commit alone.")
+    ] = False,
+    cluster: Annotated[str, typer.Option(metavar="ADDRESS", help="Run sweeps on this Dask cluster.")] = "",
+    limit: Limit = 0.0,
 ) -> None:
     """Execute notebooks into build/PROFILE. What has not changed since its last run is not run again."""
-    from repalign.runner.execute import Executor, job
+    from repalign.press import cells
 
-    root = pages_.project()
+    root = project.project()
     _known(profile)
     _check_device(device)
-    if jobs < 0:
-        raise UserError(f"--jobs should be 0 or more, but is {jobs}.")
-    if whole_pages and not dask:
-        raise UserError("--whole-pages needs the address of a cluster: --dask tcp://HOST:PORT.")
+    environment = {}
+    if cluster:
+        try:
+            cells.check_cluster(cluster)
+        except RuntimeError as error:
+            raise UserError(str(error)) from None
+        environment[cells.CLUSTER] = cluster
     change = dict(_assignment(text) for text in set_ or [])
-    chosen = pages_.find(root, patterns)
-    pages_.check_criteria(root, chosen)
-    work = [job(root, page, pages_.parameters_for(page, profile, device, change)) for page in chosen]
-    board = _Board(root, profile, len(work))
-    # Asked to end by a batch system: as with Ctrl-C, no kernel keeps running and no half-written file stays.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with _cluster(dask, whole_pages) as cluster, board.progress:
-            at_once = jobs or (len(work) if cluster else cores.count())
-            results = Executor(root, at_once, board.cell, board.done, cluster).run(work, force=force)
-    except KeyboardInterrupt:
-        err.print("stopped; finished pages are kept, and the rest runs when you start again.")
-        raise typer.Exit(130) from None
-    failed = [result for result in results if result.status == "failed"]
+    chosen = project.find(root, patterns)
+    parameters = {"profile": profile, "device": device, "change": change}
+    options = dict(fresh=fresh, force=force, limit=limit, environment=environment)
+    failed = _executed(root, chosen, profile, parameters, jobs, **options)
     if failed:
-        err.print(f"{len(failed)} of {len(results)} notebooks failed.", style="red")
+        err.print(f"{failed} of {len(chosen)} notebooks failed.", style="red")
         raise typer.Exit(1)
 
 
-def _cluster(address: str, whole_pages: bool) -> Any:
-    """A client for whole pages; for sweeps, the address is left where the pages' kernels find it."""
-    if not address:
-        return nullcontext()
-    from repalign.study.sweep import client
+def _executed(
+    root: Path, pages: list[Source], profile: str, parameters: dict[str, Any], jobs: int, **options: Any
+) -> int:
+    """Execute ``pages`` with a progress board; how many failed."""
+    from repalign.press.run import Runner, cores_for
 
-    try:
-        connected = client(address)
-    except RuntimeError as error:
-        raise UserError(str(error)) from None
-    if whole_pages:
-        return connected
-    connected.close()
-    os.environ["REPALIGN_DASK"] = address
-    return nullcontext()
+    board = _Board(root, profile, len(pages))
+    runner = Runner(root, cores_for(jobs), board.cell, board.done, **options)
+    with board.progress:
+        results = runner.run(pages, profile, parameters)
+    return sum(result.status == "failed" for result in results)
 
 
 class _Board:
@@ -128,7 +120,7 @@ class _Board:
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, left="")
             self._started[name] = time.perf_counter()
-            self._last[name] = records.seconds(self._root, name, self._profile)
+            self._last[name] = _last_seconds(self._root / "build" / self._profile / name)
         self.progress.update(
             self._tasks[name], completed=done, total=total, left=self._left(name, done / max(total, 1))
         )
@@ -158,48 +150,122 @@ class _Board:
             err.print(f"{count} [green]ran[/green]       {result.page} in {result.seconds:.0f} s")
 
 
+def _last_seconds(place: Path) -> float | None:
+    """What the last run of a page took, if there was one."""
+    try:
+        return float(json.loads((place / records.RUN).read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 @app.command()
 def record(
     patterns: Patterns = None,
     profile: Profile = "desktop",
-    stale: Annotated[
-        bool,
-        typer.Option(
-            "--stale", help="List pages that have outgrown their records or have none; keep nothing."
-        ),
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Judge the recorded tables again with the claims of today.")
     ] = False,
+    retired: Annotated[
+        list[str] | None, typer.Option(metavar="CLAIM", help="A recorded claim that has no row any more.")
+    ] = None,
 ) -> None:
-    """Keep the claims and figures of finished runs under records/, and update the README's table."""
-    root = pages_.project()
+    """Keep the tables of finished runs under records/, with the provenance of every cell."""
+    root = project.project()
     _known(profile)
-    if stale:
-        chosen = pages_.find(root, patterns)
-        old = stale_.stale(root, chosen)
-        for name, changed in old.items():
-            out.print(f"{name}: {', '.join(changed)} changed since")
-        missing = [page.name for page in chosen if records.newest(root, page.name) is None]
-        for name in missing:
-            out.print(f"{name}: has no record")
-        todo = " ".join([*old, *missing])
-        out.print(f"to run again: repalign run {todo} --profile {profile}" if todo else "none is stale")
-        return
-    for page in pages_.find(root, patterns):
-        place = records.record(root, page, profile)
-        out.print(f"kept {place.relative_to(root)}")
-    records.write_readme(root, pages_.find(root))
+    chosen = [page for page in project.find(root, patterns) if not page.first_edition]
+    if not chosen:
+        raise UserError("pages of the first edition keep the records they have: rewrite the page first.")
+    if judge:
+        _read(root, [page for page in chosen if records.newest(root, page.name)])
+    for page in chosen:
+        if judge:
+            changed = records.judge(root, page.name)
+            out.print(f"{page.name}: {', '.join(changed) or 'no verdict changed'}")
+        else:
+            out.print(f"kept {records.keep(root, page.name, profile, retired or []).relative_to(root)}")
 
 
 @app.command()
-def book(profile: Profile = "laptop") -> None:
-    """Render _build/html from the finished runs at PROFILE. Nothing is executed."""
-    from repalign.runner.book import build
+def verify(
+    patterns: Patterns = None,
+    budget: Annotated[str, typer.Option(help="Time for all pages, such as 90s, 10m or 2h.")] = "10m",
+    jobs: Jobs = 0,
+    limit: Limit = 0.0,
+) -> None:
+    """Compute some recorded cells again, the cheapest first, and compare: would a page still give its numbers?"""
+    from repalign.press import provenance
+    from repalign.press import verify as verify_
 
-    root = pages_.project()
+    root = project.project()
+    pages = [page for page in project.find(root, patterns) if not page.first_edition]
+    recorded = {page.name: found for page in pages if (found := records.newest(root, page.name))}
+    if not recorded:
+        raise UserError("none of these pages has a record of this edition yet.")
+    left, worst = _seconds(budget), ""
+    # Those that were not verified for longest come first, so that a small budget reaches all in turn.
+    order = sorted(recorded, key=lambda name: (recorded[name].verified(), name))
+    turn = int(provenance.today().replace("-", ""))
+    order = [*order[turn % len(order) :], *order[: turn % len(order)]] if os.environ.get("CI") else order
+    for i, name in enumerate(order):
+        if i and left <= 0:
+            out.print(f"not reached within {budget}: {', '.join(order[i:])}")
+            break
+        share = left / (len(order) - i) / max(len(recorded[name].run["sweeps"]), 1)
+        started = time.perf_counter()
+        told = {verify_.BUDGET: f"{share:.1f}", verify_.TURN: str(turn)}
+        (page,) = [page for page in pages if page.name == name]
+        parameters = {"profile": recorded[name].run["profile"], "device": "auto", "change": {}}
+        profile = str(recorded[name].run["profile"])
+        options = dict(mode="verify", limit=limit, environment=told)
+        failed = _executed(root, [page], profile, parameters, jobs, **options)
+        left -= time.perf_counter() - started
+        if failed:
+            worst = name
+            continue
+        try:
+            entry = verify_.summarize(recorded[name], root / "build" / "verify" / name, root)
+        except verify_.DifferenceError as error:
+            err.print(str(error), style="red", markup=False)
+            worst = name
+            continue
+        verify_.note(recorded[name], entry)
+        out.print(f"{name}: {recorded[name].verified()}")
+    if worst:
+        raise UserError("a record and the code do not agree: see above.")
+
+
+@app.command()
+def book(
+    profile: Profile = "laptop",
+    from_records: Annotated[
+        bool, typer.Option("--records", help="From the records alone: nothing is trained.")
+    ] = False,
+    jobs: Jobs = 0,
+) -> None:
+    """Render _build/html from the finished runs at PROFILE, or from the records alone."""
+    from repalign.press import render
+    from repalign.study.rendering import first_edition
+
+    root = project.project()
     _known(profile)
+    pages = project.find(root)
     started = time.perf_counter()
+    if from_records:
+        _read(
+            root, [page for page in pages if not page.first_edition and records.newest(root, page.name)], jobs
+        )
     with err.status("rendering the book"):
-        site = build(root, pages_.find(root), profile)
+        site = render.build(root, pages, render.READ if from_records else profile, first_edition)
     out.print(f"{site / 'index.html'} ({time.perf_counter() - started:.0f} s)")
+
+
+def _read(root: Path, pages: list[Source], jobs: int = 0) -> None:
+    """Execute ``pages`` with every table from its record."""
+    if not pages:
+        return
+    parameters = {"profile": "desktop", "device": "auto", "change": {}}
+    if _executed(root, pages, "desktop", parameters, jobs, mode="read"):
+        raise UserError("a page does not agree with its own record: see above.")
 
 
 @app.command()
@@ -209,25 +275,35 @@ def claims(
         str, typer.Option(help="The last run at this profile instead of the records.", show_default=False)
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="All fields, as JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only ask whether pages, claims.toml and records agree.")
+    ] = False,
 ) -> None:
-    """The claims and their verdicts: the newest record's, else those of the last laptop run."""
-    root = pages_.project()
+    """The claims and their verdicts: the record's, else those of the last laptop run."""
+    root = project.project()
     at = profile or "laptop"
     _known(at)
-    chosen = pages_.find(root, patterns)
+    chosen = project.find(root, patterns)
+    if check:
+        wrong = project.disagreements(root)
+        wrong += [problem for page in chosen for problem in records.problems(root, page.name)]
+        if wrong:
+            raise UserError("; ".join(wrong) + ".")
+        count = sum(len(claims_.of_page(root, page.name)) for page in chosen)
+        out.print(f"{count} claims on {len(chosen)} pages: pages, criteria and records agree")
+        return
     found: list[dict[str, Any]] = []
     for page in chosen:
-        found += records.evidence(root, page.name, at, or_recorded=not profile).values()
+        found += _evidence(root, page, at, or_recorded=not profile)
     if as_json:
         print(json.dumps(found, indent=1, ensure_ascii=False))
         return
     if not found:
         raise UserError(f"nothing measured yet at {at}: repalign run --profile {at}.")
-    old, rows = stale_.stale(root, chosen), []
-    for claim in found:
-        mark = " (stale)" if claim["page"] in old and claim["recorded"] else ""
-        row = [claim["id"], claim["verdict"], claim["profile"] + mark, claim["stand_in"]]
-        rows.append([*row, records.in_words(claim)])
+    rows = [
+        [claim["id"], claim["verdict"], claim["profile"], claim["stand_in"], scoreboard.in_words(claim)]
+        for claim in found
+    ]
     if out.width < WIDE:  # a table would break every word
         for *first, stand_in, measured in rows:
             out.print(escape("  ".join(first)))
@@ -242,30 +318,23 @@ def claims(
         for row in rows:
             table.add_row(*map(escape, row))
         out.print(table)
-    out.print(records.summary(found))
+    out.print(scoreboard.summary(found))
 
 
-@app.command()
-def criteria(
-    lock: Annotated[
-        bool, typer.Option("--lock", help="Add the claims that are new; none is changed.")
-    ] = False,
-) -> None:
-    """Compare the criteria on the pages with those fixed in records/criteria.json."""
-    from repalign.study import criteria as criteria_
-
-    root = pages_.project()
-    declared = pages_.criteria_of(pages_.find(root))
-    try:
-        if lock:
-            for id in criteria_.lock(root, declared):
-                out.print(f"locked {id}")
-        wrong = criteria_.problems(root, declared)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    if wrong:
-        raise UserError("; ".join(wrong) + ".")
-    out.print(f"{len(declared)} criteria, as they were fixed")
+def _evidence(root: Path, page: Source, profile: str, *, or_recorded: bool) -> list[dict[str, Any]]:
+    """What the record of a page says of its claims, else its last run at ``profile``."""
+    live = root / "build" / profile / page.name
+    if page.first_edition:
+        rows = claims_.of_page(root, page.name)
+        record = old_records.newest(root, page.name) if or_recorded else None
+        last = record or old_records.live(root, page.name, profile)
+        return list(last.evidence(rows, page.name, record is not None).values()) if last else []
+    kept = records.newest(root, page.name) if or_recorded else None
+    if kept:
+        return list(kept.run["claims"].values())
+    if not (live / records.RUN).is_file():
+        return []
+    return [one["live"] for one in records.read(live, page.name).run["claims"].values() if "live" in one]
 
 
 @app.command()
@@ -273,9 +342,9 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Parts of the benchmarks' names.")] = None,
 ) -> None:
     """Measure speed against alternatives and keep the ratios under records/bench."""
-    from repalign.runner import bench as bench_
+    from repalign.press import bench as bench_
 
-    root = pages_.project()
+    root = project.project()
     out.print(f"kept {bench_.run(root, names or []).relative_to(root)}")
 
 
@@ -309,17 +378,45 @@ def _assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise UserError(f"--set takes NAME=VALUE, but got {text!r}.")
     try:
-        return name, ast.literal_eval(value)
+        found = ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
+    try:
+        json.dumps(found, allow_nan=False)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"--set takes numbers, texts, lists and dicts, but {text!r} is {type(found).__name__}: write a list."
+        ) from None
+    return name, found
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not found:
+        raise UserError(f"--budget takes a time such as 90s, 10m or 2h, but got {text!r}.")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+class _Stopped(BaseException):
+    """The user, or a batch system, asked the command to end."""
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise _Stopped
 
 
 def main() -> NoReturn:
     """Run the command; what the user can fix is one line, not a traceback."""
     onednn.prepare()  # for all that it computes, and for every process that it starts
+    # By Ctrl-C or asked to end by a batch system: nothing keeps running and no half-written file stays.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
         app()
-    except UserError as error:
+    except _Stopped:
+        err.print("stopped; what is finished is kept, and the rest runs when you start again.")
+        sys.exit(130)
+    except (UserError, records.RecordError, claims_.ClaimError) as error:
         err.print(f"repalign: {error}", style="red", markup=False)
         sys.exit(2)
     except OSError as error:

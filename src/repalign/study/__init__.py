@@ -1,26 +1,15 @@
-"""What a notebook calls: settings by profile, claims and their verdicts, a store, one plot style.
+"""What the pages of the first edition call. Nothing new is built on it; it goes when their chapters are rewritten."""
 
-A page calls these in reading order::
-
-    study.begin("imani/05_layers")
-    study.claims(dict(id="imani.fig7.after", paper="...", criterion="..."))
-    s = study.settings(profile, change, smoke=..., laptop=..., desktop=..., paper=...)
-    study.uses(dataset)
-    runs = study.sweep(one_run, study.grid(data=sets, seed=study.seeds(s.runs)), width=s.width)
-    study.show(figure, "imani.fig7", "What to see.", table=runs)
-    study.claim("imani.fig7.after", effects={"layer 2 above layer 1": study.above(step)})
-    study.stamp()
-"""
-
+from repalign.press.settings import PROFILES
+from repalign.press.style import PALETTE
+from repalign.press.tables import table
 from repalign.study.claims import claim, claims
 from repalign.study.correlations import correlation
-from repalign.study.effects import above, below, interval, ordered, ratio, share, spearman, verdict, within
-from repalign.study.run import begin, stamp, uses
-from repalign.study.settings import PROFILES, seeds, settings
+from repalign.study.effects import above, below, interval, ordered, ratio, share, spearman, within
+from repalign.study.run import begin, show, stamp, uses
+from repalign.study.settings import seeds, settings
 from repalign.study.store import cached
-from repalign.study.style import PALETTE, show
 from repalign.study.sweep import SweepError, grid, sweep
-from repalign.study.tables import table
 
 __all__ = [
     "PALETTE",
@@ -46,6 +35,5 @@ __all__ = [
     "sweep",
     "table",
     "uses",
-    "verdict",
     "within",
 ]

@@ -1,98 +1,49 @@
-"""Effects: named quantities with a value per independent run, an interval, and the side a paper claims.
-
-The 95% interval answers: **yes** when all of it lies on the claimed side, **no** when all of it lies on
-the other, **open** otherwise. A verdict follows from the answers; nobody passes it in.
-
->>> lead = above([0.3, 0.5, 0.4, 0.6])
->>> lead.answer, [round(end, 2) for end in lead.interval]
-('yes', [0.24, 0.66])
->>> verdict([lead, below([1.0, -1.0, 0.5])])
-'PARTLY'
-"""
+"""Effects as the first edition's pages call them: without names, which the claim gives them in a dict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from repalign.press import effects
+from repalign.press.effects import LEVEL, Effect
+from repalign.press.effects import student as interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LEVEL = 0.95
-VERDICTS = ("EXACT", "SHOWN", "REPRODUCED", "PARTLY", "OPEN", "NOT REPRODUCED", "UNTESTED")
-
-
-@dataclass(frozen=True)
-class Effect:
-    """One quantity: its values, the side on which the paper says it lies, and what the interval answers.
-
-    values    one per independent run; for a share the number of hits and the number of trials
-    side      above, below or within
-    bound     [bound], or [low, high] for within
-    interval  [low, high], or None where a single run gives none
-    kind      runs, or share
-    paper     the paper's own value, where it gives one
-    """
-
-    values: list[float]
-    side: str
-    bound: list[float]
-    mean: float
-    interval: list[float] | None
-    kind: str = "runs"
-    paper: float | None = None
-
-    @property
-    def answer(self) -> str:
-        """yes, no or open."""
-        if self.interval is None:
-            return "open"
-        low, high = self.interval
-        if self.side == "above":
-            yes, no = low > self.bound[0], high < self.bound[0]
-        elif self.side == "below":
-            yes, no = high < self.bound[0], low > self.bound[0]
-        else:
-            yes = self.bound[0] <= low and high <= self.bound[1]
-            no = high < self.bound[0] or low > self.bound[1]
-        return "yes" if yes else "no" if no else "open"
-
-    def as_json(self, name: str) -> dict[str, Any]:
-        """The effect under its name, as a claim's file holds it."""
-        return {"name": name, **asdict(self), "answer": self.answer}
+__all__ = ["Effect", "above", "below", "interval", "ordered", "ratio", "share", "spearman", "within"]
 
 
 def above(values: Iterable[float], bound: float = 0.0, *, paper: float | None = None) -> Effect:
-    """The mean over independent runs lies above ``bound``: Student's interval decides.
-
-    ``values`` has one value per run that shares nothing with the others but what the claim holds fixed:
-    differences of two conditions are taken run by run first. ``paper`` is the paper's own value, if any.
-
-    >>> above([1.0, 2.0, 3.0]).answer          # from -0.48 to 4.48
-    'open'
-    """
-    return _of_runs(values, "above", [bound], paper)
+    """The mean over independent runs lies above ``bound``."""
+    return effects.above("", values, bound, paper=paper)
 
 
 def below(values: Iterable[float], bound: float = 0.0, *, paper: float | None = None) -> Effect:
-    """The mean over independent runs lies below ``bound``; see :func:`above`."""
-    return _of_runs(values, "below", [bound], paper)
+    """The mean over independent runs lies below ``bound``."""
+    return effects.below("", values, bound, paper=paper)
 
 
 def within(values: Iterable[float], low: float, high: float, *, paper: float | None = None) -> Effect:
-    """The mean over independent runs lies from ``low`` to ``high``; see :func:`above`.
+    """The mean over independent runs lies from ``low`` to ``high``."""
+    return effects.within("", values, low, high, paper=paper)
 
-    >>> within([0.58, 0.61, 0.6], 0.5, 0.7).answer
-    'yes'
-    """
-    if not low < high:
-        raise ValueError(f"within should get a low below its high, but got {low} and {high}.")
-    return _of_runs(values, "within", [low, high], paper)
+
+def share(
+    hits: int,
+    trials: int,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    paper: float | None = None,
+) -> Effect:
+    """The share ``hits / trials`` lies above (or below) a bound, one half by default."""
+    return effects.share("", hits, trials, above=above, below=below, paper=paper)
 
 
 def ordered(runs: pd.DataFrame, *columns: str | Sequence[str]) -> dict[str, Effect]:
@@ -124,33 +75,6 @@ def ordered(runs: pd.DataFrame, *columns: str | Sequence[str]) -> dict[str, Effe
     for high, low in ((a, b) for first, then in pairwise(places) for a in first for b in then):
         found[f"{high} above {low}"] = above(runs[high] - runs[low])
     return found
-
-
-def share(
-    hits: int,
-    trials: int,
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    paper: float | None = None,
-) -> Effect:
-    """The share ``hits / trials`` lies above (or below) a bound, one half by default: Wilson's interval.
-
-    >>> share(9, 10).answer, share(6, 10).answer
-    ('yes', 'open')
-    """
-    if above is not None and below is not None:
-        raise ValueError("a share has one side: give above= or below=, not both.")
-    side = "below" if below is not None else "above"
-    bound = 0.5 if above is None and below is None else float(above if below is None else below)  # type: ignore[arg-type]
-    if int(hits) != hits or int(trials) != trials or not 0 <= hits <= trials or trials < 1:
-        raise ValueError(
-            f"a share should be a number of hits out of at least one trial, but got {hits} of {trials}."
-        )
-    if not 0 <= bound <= 1:
-        raise ValueError(f"the bound of a share should lie from 0 to 1, but is {bound}.")
-    ends = list(wilson(hits, trials))
-    return Effect([float(hits), float(trials)], side, [bound], hits / trials, ends, "share", paper)
 
 
 def ratio(top: Iterable[float], bottom: Iterable[float], level: float = LEVEL) -> tuple[float, float, float]:
@@ -211,68 +135,3 @@ def spearman(
     r = (a * b).sum(axis=1)[some] / np.sqrt(power[some])
     low, high = np.quantile(r[1:], [(1 - level) / 2, (1 + level) / 2])
     return float(np.clip(r[0], -1, 1)), float(low), float(high)
-
-
-def interval(values: Iterable[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's interval for the mean of independent runs.
-
-    >>> tuple(round(v, 2) for v in interval([1.0, 2.0, 3.0]))
-    (-0.48, 4.48)
-    """
-    from scipy import stats
-
-    sample = np.asarray(list(values), dtype=float)
-    if sample.ndim != 1 or len(sample) < 2:
-        raise ValueError(f"an interval needs at least two runs, but got {sample.size}: raise the runs.")
-    half = stats.t.ppf((1 + level) / 2, len(sample) - 1) * sample.std(ddof=1) / math.sqrt(len(sample))
-    return float(sample.mean() - half), float(sample.mean() + half)
-
-
-def wilson(hits: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's interval for a share: inside [0, 1] and honest for few trials.
-
-    >>> tuple(round(v, 2) for v in wilson(5, 10))
-    (0.24, 0.76)
-    """
-    from scipy import stats
-
-    z = float(stats.norm.ppf((1 + level) / 2))
-    p, extra = hits / trials, z * z / trials
-    middle = (p + extra / 2) / (1 + extra)
-    half = z * math.sqrt(p * (1 - p) / trials + extra / (4 * trials)) / (1 + extra)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def verdict(effects: Iterable[Effect]) -> str:
-    """The verdict that follows from the effects of a claim.
-
-    Every effect yes: REPRODUCED, an intersection-union test whose level does not depend on how many effects
-    there are. Some yes: PARTLY. None yes and some no: NOT REPRODUCED. All open: OPEN.
-    """
-    answers = [effect.answer for effect in effects]
-    if not answers:
-        raise ValueError("a claim needs at least one effect to have a verdict.")
-    if "yes" in answers:
-        return "REPRODUCED" if set(answers) == {"yes"} else "PARTLY"
-    return "NOT REPRODUCED" if "no" in answers else "OPEN"
-
-
-def _of_runs(values: Iterable[float], side: str, bound: list[float], paper: float | None) -> Effect:
-    sample = np.asarray(values.tolist() if hasattr(values, "tolist") else list(values), dtype=float)
-    if sample.ndim != 1 or len(sample) == 0:
-        raise ValueError(
-            f"an effect should have one number per independent run, but its values have shape "
-            f"{sample.shape}. "
-            "Average over what is not a run first."
-        )
-    bad = np.flatnonzero(~np.isfinite(sample))
-    if len(bad):
-        raise ValueError(
-            f"an effect should have finite values, but {len(bad)} of {len(sample)} are NaN or infinite, the "
-            f"first in run {bad[0]}. If the quantity does not exist in that run, make another effect of "
-            "how often it does (share)."
-        )
-    if not all(math.isfinite(b) for b in bound):
-        raise ValueError(f"the bound of an effect should be finite, but is {bound}.")
-    ends = list(interval(sample)) if len(sample) > 1 else None
-    return Effect(sample.tolist(), side, [float(b) for b in bound], float(sample.mean()), ends, paper=paper)

@@ -1,22 +1,25 @@
-"""The run of one page: when it began, what it was set to, which data it read; and its stamp."""
+"""The run of one page of the first edition: what it was set to, which data it read; its figures and its stamp."""
 
 from __future__ import annotations
 
 import html
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repalign._code import library_version
-from repalign._files import digest, write_json
+from repalign._files import project_root, write_json, write_text
 from repalign.machine import onednn
-from repalign.study import style
+from repalign.press import claims, provenance, style
+from repalign.press.claims import Claim
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from repalign.data import Dataset
 
 
@@ -31,8 +34,7 @@ class Run:
     paper: dict[str, Any] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
-    from_store: dict[str, int] = field(default_factory=lambda: {"read": 0, "computed": 0})
-    declared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    declared: dict[str, Claim] = field(default_factory=dict)
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
@@ -58,9 +60,31 @@ def begin(page: str) -> None:
     """Start the page called ``page`` ("paper/NN_topic"): a fresh run, and the book's plot style."""
     global current
     onednn.prepare()  # in JupyterLab this is the first that a page does
-    current = Run(page=page)
+    told = os.environ.get("REPALIGN_BOOK")
+    root = Path(told) if told else project_root(Path.cwd())
+    current = Run(page=page, declared=claims.of_page(root, page) if root else {})
     style.use()
     style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})
+
+
+def output_directory() -> Path:
+    """Where this run's claims and figures go: what the runner says, else ``build/by-hand`` of the project."""
+    said = os.environ.get("REPALIGN_OUT")
+    return Path(said) if said else (project_root(Path.cwd()) or Path.cwd()) / "build" / "by-hand"
+
+
+def show(figure: Figure, id: str, caption: str, *, table: pd.DataFrame | None = None) -> None:
+    """Show ``figure`` with its caption, and keep it as ``figures/<id>.svg`` of this run.
+
+    ``table`` is what was drawn, a row for each value: readers can download it as ``figures/<id>.csv``.
+    """
+    svg = style.drawn(figure, id, caption)
+    figures = output_directory() / "figures"
+    write_text(figures / f"{id}.svg", svg)
+    if table is not None:
+        write_text(figures / f"{id}.csv", style.csv(table))
+    markup = style.framed(svg, id, caption)
+    style.display_html(markup, f"{id}: {caption}", {"figure": id, "caption": caption})
 
 
 def note(*values: Any) -> None:
@@ -83,29 +107,13 @@ def described(datasets: Iterable[Dataset]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def fingerprint(data: dict[str, dict[str, Any]]) -> str:
-    """One fingerprint for all samples in ``data``."""
-    return digest(*(f"{k}={mark}" for k, v in sorted(data.items()) for mark in v["samples"]))
-
-
 def _note(dataset: Dataset, into: dict[str, dict[str, Any]]) -> None:
     name = f"{dataset.name}/{dataset.split}"
-    if name not in into:
-        # What load would find now: a later run asks again, and runs anew when the answer changes.
-        into[name] = {"source": dataset.source, "samples": [], "found": found_now(name)}
-    kept = into[name]
+    kept = into.setdefault(name, {"source": dataset.source, "samples": []})
     if dataset.fingerprint not in kept["samples"]:
         kept["samples"].append(dataset.fingerprint)
         if dataset.source not in kept["source"]:
             kept["source"] += f" and {dataset.source}"
-
-
-def found_now(name: str) -> str:
-    """What loading ``name`` ("mnist/train") would read now; the same for ever for a set of one's own."""
-    from repalign.data import SETS, source_fingerprint  # torch, which a reader of claims need not load
-
-    known, split = name.split("/", 1)
-    return source_fingerprint(known, split) if known in SETS else "own"
 
 
 def uses(dataset: Dataset) -> None:
@@ -115,26 +123,9 @@ def uses(dataset: Dataset) -> None:
     names = html.escape(", ".join(dataset.classes)) if dataset.classes else "real-valued"
     style.display_html(
         f'<p class="ra-data"><b>{html.escape(dataset.name)}</b> ({dataset.split}): {shape}; '
-        f"labels: {names}. <br>Source: {html.escape(dataset.source)}. "
-        f"Fingerprint <code>{dataset.fingerprint}</code>.</p>",
+        f"labels: {names}. <br>Source: {html.escape(dataset.source)}.</p>",
         f"{dataset.name} ({dataset.split}): {shape}. Source: {dataset.source}.",
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a number depends on."""
-    used = ("repalign", "torch", "torchvision", "numpy", "scipy")
-    return {"python": platform.python_version(), **{name: library_version(name) for name in used}}
-
-
-def machine() -> str:
-    """Cores, processor and accelerator, on which rounding depends, and nothing that names the machine."""
-    cores = os.cpu_count() or 1
-    parts = [f"{cores} cores", onednn.model(onednn.processor()) or platform.machine(), platform.system()]
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        parts.append(torch.cuda.get_device_name(0))
-    return ", ".join(parts)
 
 
 def stamp() -> None:
@@ -145,20 +136,19 @@ def stamp() -> None:
             f"these claims were declared but never measured: {', '.join(missing)}. "
             "Measure each with study.claim(id, effects={...})."
         )
-    used = versions()
+    used = provenance.versions()
     facts = {
         "page": current.page,
         "profile": current.profile,
         "settings": current.settings,
         "changed": current.changed,
         "seconds": current.seconds,
-        "machine": machine(),
+        "machine": provenance.machine(),
         "versions": used,
         "data": current.data,
-        "from_store": current.from_store,
         "claims": sorted(current.measured),
     }
-    write_json(style.output_directory() / "run.json", facts)
+    write_json(output_directory() / "run.json", facts)
     line = (
         f"{current.page} · profile {current.profile} · {current.seconds:.0f} s · {facts['machine']} · "
         f"python {used['python']}, torch {used['torch']}, numpy {used['numpy']}, repalign {used['repalign']}"

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from repalign._files import write_json
-from repalign.runner.execute import commit
-from repalign.runner.pages import UserError
-from repalign.study import style
-from repalign.study.run import machine, versions
+from repalign.press import style
+from repalign.press.project import UserError
+from repalign.press.provenance import ask, machine, versions
 
 
 def run(root: Path, names: list[str]) -> Path:
@@ -40,7 +39,7 @@ def run(root: Path, names: list[str]) -> Path:
             f"no benchmark matches {', '.join(names)}. There are: {', '.join(s.stem for s in scripts)}."
         )
     before = newest(root)
-    place = root / "records" / "bench" / f"{time.strftime('%Y-%m-%d')}.json"
+    place = root / "records" / "bench" / f"{time.strftime('%Y-%m-%d', time.gmtime())}.json"
     kept = json.loads(place.read_text(encoding="utf-8"))["benchmarks"] if place.is_file() else {}
     for script in chosen:
         print(f"== {script.stem}", flush=True)
@@ -52,12 +51,17 @@ def run(root: Path, names: list[str]) -> Path:
                 raise UserError(f"{script.name} failed; the numbers of the others are kept in {place}.")
             report = json.loads(target.read_text(encoding="utf-8"))
         # A day's record may hold parts measured at different commits: each says its own.
-        kept[script.stem] = {**report, "commit": commit(root)}
+        kept[script.stem] = {**report, "commit": _commit(root)}
         about = {"machine": machine(), "versions": versions()}
         write_json(place, {"date": place.stem, **about, "benchmarks": kept})
         for line in fallen(before, script.stem, report["rows"]):
             print(line, flush=True)
     return place
+
+
+def _commit(root: Path) -> str:
+    origin = ask(root)
+    return str(origin["commit"]) + ("" if origin["clean"] else "+")
 
 
 def fallen(before: dict[str, Any] | None, name: str, rows: list[dict[str, Any]]) -> list[str]:

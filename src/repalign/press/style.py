@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repalign._files import project_root, write_text
+from repalign._files import project_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,10 @@ PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
 _INK = "#010203"
 # Seaborn's own dark grays, of legend keys that stand for a style and not for a color.
 _GRAYS = re.compile("#(333333|262626)")
+
+
+# More digits than a screen has: a third of a drawing's bytes.
+_PATH = re.compile(r'\bd="[^"]*"')
 
 
 def output_directory() -> Path:
@@ -72,32 +76,22 @@ def use() -> None:
     )
 
 
-def show(figure: Figure, id: str, caption: str, *, table: pd.DataFrame | None = None) -> None:
-    """Show ``figure`` with its caption, and keep it as ``figures/<id>.svg`` of this run.
+def csv(table: pd.DataFrame) -> str:
+    """A table as text, with six digits a number; row headings that only count are left out.
 
-    ``table`` is what was drawn, a row for each value: readers can download it as ``figures/<id>.csv``.
+    A text that a spreadsheet would run as a formula gets an apostrophe in front.
 
-    ``id`` is the atlas's (``imani.fig2``). The drawing follows the page's colors, so one file serves
-    light and dark. The caption says what to see; it is also what a screen reader hears.
+    >>> import pandas as pd
+    >>> csv(pd.DataFrame({"layer": ["=HYPERLINK(0)", "fc"], "cka": [0.5, 1 / 3]}))
+    "layer,cka\\n'=HYPERLINK(0),0.5\\nfc,0.333333\\n"
     """
-    svg = drawn(figure, id, caption)
-    figures = output_directory() / "figures"
-    write_text(figures / f"{id}.svg", svg)
-    if table is not None:
-        write_text(figures / f"{id}.csv", _csv(table))
-    display_html(framed(svg, id, caption), f"{id}: {caption}", {"figure": id, "caption": caption})
-
-
-def _csv(table: pd.DataFrame) -> str:
-    """A table as text, with six digits a number; row headings that only count are left out."""
     counted = table.index.nlevels == 1 and table.index.name is None
-    return str(table.to_csv(index=not counted, float_format="%.6g", lineterminator="\n"))
+    safe = table.rename(columns=_harmless).map(_harmless)
+    return str(safe.to_csv(index=not counted, float_format="%.6g", lineterminator="\n"))
 
 
-def caption_of(svg: str) -> str:
-    """The caption that a kept figure was drawn with."""
-    found = re.search(r'<svg [^>]*?aria-label="([^"]*)"', svg)
-    return html.unescape(found.group(1)) if found else ""
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
 
 
 def drawn(figure: Figure, id: str, caption: str) -> str:
@@ -117,9 +111,18 @@ def drawn(figure: Figure, id: str, caption: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
-    svg = svg.replace(_INK, "currentColor")
+    svg = lighter(svg).replace(_INK, "currentColor")
     label = html.escape(caption, quote=True)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def lighter(svg: str) -> str:
+    """The same drawing with paths to a hundredth of a point.
+
+    >>> lighter('<path d="M 1.23456 7.891"/>')
+    '<path d="M 1.23 7.89"/>'
+    """
+    return _PATH.sub(lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
 
 
 def framed(svg: str, id: str, caption: str, kind: str = "live") -> str:

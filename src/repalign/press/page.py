@@ -1,0 +1,344 @@
+"""What a notebook calls: a page with its settings, its sweeps, and figures and claims that are functions of a table.
+
+A figure or a claim is called on the table of this run and on the recorded one, and both appear. Three ways to
+execute a page (``$REPALIGN_MODE``): ``run`` computes; ``read`` takes every table from the record and trains
+nothing; ``verify`` computes some recorded cells again and compares.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repalign._files import project_root, write_json, write_text
+from repalign.machine import onednn
+from repalign.press import cards, claims, provenance, records, style, verify
+from repalign.press import settings as settings_
+from repalign.press import sweep as sweep_
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODE = "REPALIGN_MODE"
+
+
+def page(name: str) -> Page:
+    """The page called ``name`` ("paper/NN_topic"), with its claims and its record."""
+    return Page(name)
+
+
+class Page:
+    """A page of the book; there is one for each notebook."""
+
+    def __init__(self, name: str) -> None:
+        onednn.prepare()  # in JupyterLab this is the first that a page does
+        self.name = name
+        self._started = time.perf_counter()
+        self._origin = provenance.origin()
+        self._mode = os.environ.get(MODE) or "run"
+        root = project_root(Path.cwd())
+        told = os.environ.get("REPALIGN_BOOK")
+        self._root = Path(told) if told else root
+        if self._root is None:
+            raise RuntimeError(f"{name} belongs to a book: run it below the directory that has _toc.yml.")
+        self.claims = claims.of_page(self._root, name)
+        self._record = records.newest(self._root, name)
+        if self._mode in ("read", "verify") and self._record is None:
+            raise RuntimeError(f"{name} has no record yet: repalign run {name} --profile desktop --fresh.")
+        self._settings: settings_.Settings | None = None
+        self._changed: dict[str, Any] = {}
+        self._columns: dict[str, dict[str, Any]] = {}
+        self._tables: dict[str, pd.DataFrame] = {}
+        self._sweeps: dict[str, sweep_.Result] = {}
+        self._judged: dict[str, dict[str, dict[str, Any]]] = {}
+        self._figures: list[str] = []
+        self._ended = False
+        style.use()
+        style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})
+
+    # ------------------------------------------------------------------ what is set and computed
+
+    def settings(
+        self,
+        profile: str,
+        change: Mapping[str, Any] | None = None,
+        *,
+        smoke: dict[str, Any],
+        laptop: dict[str, Any],
+        desktop: dict[str, Any],
+        paper: dict[str, Any],
+    ) -> settings_.Settings:
+        """The column of ``profile`` with the entries of ``change`` replaced; in ``read``, the recorded one."""
+        if self._mode != "run":
+            assert self._record is not None
+            profile = self._record.run["profile"]
+        columns = dict(zip(settings_.PROFILES, (smoke, laptop, desktop, paper), strict=True))
+        self._columns = columns
+        self._settings, self._changed = settings_.choose(profile, dict(change or {}), columns)
+        return self._settings
+
+    def sweep(
+        self,
+        fn: Callable[..., Any],
+        configs: Sequence[Mapping[str, Any]],
+        *,
+        data: Any = None,
+        name: str = "",
+        **common: Any,
+    ) -> pd.DataFrame:
+        """``fn(**config, **common)`` for each of ``configs``, in parallel, as one table.
+
+        ``fn`` returns rows: a dict, a list of dicts or a frame. ``data`` is a data set, several, or a function
+        that loads them (it is not called where the table comes from the record); cells get it first. The table
+        is kept under ``name``, by default the function's.
+        """
+        name = name or fn.__name__
+        if name in self._tables:
+            raise ValueError(f"{self.name} has two sweeps called {name}: give one of them another name=.")
+        if not configs:
+            raise ValueError(f"the sweep {name} of {self.name} has no configuration.")
+        if self._mode == "run":
+            found = sweep_.run(fn, configs, data, common)
+            self._sweeps[name] = found
+            self._tables[name] = found.table
+            return found.table
+        assert self._record is not None
+        table, cells = self._record.sweep(name)
+        if self._mode == "verify":
+            verify.check(fn, configs, data, common, name, table, cells)
+        self._tables[name] = table
+        return table
+
+    # ------------------------------------------------------------------ what is shown
+
+    def figure(
+        self, id: str, caption: str, *tables: pd.DataFrame
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Draw: the function below gets the tables of this run, and those of the record, and returns a figure."""
+        if id in self._figures:
+            raise ValueError(f"{self.name} draws {id} twice.")
+        self._figures.append(id)
+
+        def draw(fn: Callable[..., Any]) -> Callable[..., Any]:
+            panels = []
+            for kind, frames in self._each(tables):
+                drawn = self._called(fn, frames, kind, f"the figure {id}")
+                svg = style.drawn(_figure_of(drawn, id), id, caption)
+                write_text(self._out / "figures" / f"{id}.{kind}.svg", svg)
+                if frames:
+                    write_text(self._out / "figures" / f"{id}.{kind}.csv", style.csv(frames[0]))
+                panels.append((kind, style.framed(svg, id, caption, kind)))
+            self._show(panels, f"{id}: {caption}", {"figure": id, "caption": caption})
+            return fn
+
+        return draw
+
+    def table(
+        self, caption: str, *tables: pd.DataFrame
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A table to read: the function below gets the tables and returns a frame, or two: ours and the paper's."""
+
+        def show(fn: Callable[..., Any]) -> Callable[..., Any]:
+            from repalign.press.tables import table as shown
+
+            panels = []
+            for kind, frames in self._each(tables):
+                made = self._called(fn, frames, kind, f"the table {fn.__name__}")
+                ours, paper = made if isinstance(made, tuple) else (made, None)
+                panels.append((kind, shown(ours, caption, paper=paper)._repr_html_()))
+            self._show(panels, caption, {"table": fn.__name__})
+            return fn
+
+        return show
+
+    def claim(self, id: str, *tables: pd.DataFrame) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Judge: the function below gets the tables and yields effects; the verdict follows from them."""
+        claim = self.claims.get(id)
+        if claim is None:
+            raise claims.ClaimError(
+                f"{self.name} judges {id}, which has no row with page = "
+                f"{self.name.partition('/')[2]!r} in notebooks/{self.name.partition('/')[0]}/claims.toml: "
+                f"it has {', '.join(self.claims) or 'none'}."
+            )
+        if id in self._judged:
+            raise claims.ClaimError(f"{self.name} judges {id} twice.")
+        self._judged[id] = {}
+
+        def judge(fn: Callable[..., Any]) -> Callable[..., Any]:
+            panels = []
+            for kind, frames in self._each(tables):
+                yielded = self._called(lambda *given: list(fn(*given) or ()), frames, kind, f"the claim {id}")
+                tested = kind == "record" or self._chosen.profile != "smoke"
+                found = self._evidence(claim, claims.judge(claim, yielded, tested=tested), kind)
+                self._judged[id][kind] = found
+                panels.append((kind, cards.card(found)))
+            said = "; ".join(f"{kind}: {found['verdict']}" for kind, found in self._judged[id].items())
+            self._show(panels, f"{id}: {said}", {"claim": id})
+            return fn
+
+        return judge
+
+    def end(self) -> None:
+        """The last cell: how this run was made. Fails when a claim of this page was not judged."""
+        missing = sorted(set(self.claims) - set(self._judged))
+        if missing:
+            raise claims.ClaimError(
+                f"{self.name} does not judge {', '.join(missing)}: write a function under "
+                f"@page.claim({missing[0]!r}, table), or give the row another page."
+            )
+        self._words_for_stand_ins()
+        if self._mode == "verify":
+            return
+        if self._mode == "run":
+            for name, found in self._sweeps.items():
+                records.write_sweep(self._out, name, found)
+        facts = {
+            "form": 2,
+            "page": self.name,
+            "mode": self._mode,
+            **self._about_run(),
+            "claims": self._judged,
+            "figures": self._figures,
+            "sweeps": {name: records.described(self._out, name) for name in self._sweeps},
+        }
+        write_json(self._out / "run.json", facts)
+        self._ended = True
+        line = f"{self.name} · {self._made('live' if self._mode == 'run' else 'record')}"
+        style.display_html(f'<p class="ra-stamp">{html.escape(line)}</p>', line)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _chosen(self) -> settings_.Settings:
+        if self._settings is None:
+            raise RuntimeError(f"{self.name} should call page.settings(...) before figures and claims.")
+        return self._settings
+
+    @property
+    def _out(self) -> Path:
+        said = os.environ.get(sweep_.OUT)
+        assert self._root is not None
+        return Path(said) if said else self._root / "build" / "by-hand" / self.name
+
+    def _each(self, tables: Sequence[pd.DataFrame]) -> Iterator[tuple[str, list[pd.DataFrame]]]:
+        """The record's tables and this run's, in this order, as far as there are such."""
+        names = [self._name_of(table) for table in tables]
+        if not names:
+            yield ("record" if self._mode == "read" else "live"), []
+            return
+        if self._mode != "run":
+            yield "record", list(tables)
+            return
+        if self._record is not None:
+            yield "record", [self._record.sweep(name)[0] for name in names]
+        yield "live", list(tables)
+
+    def _name_of(self, table: pd.DataFrame) -> str:
+        for name, own in self._tables.items():
+            if own is table:
+                return name
+        raise ValueError(
+            f"{self.name}: figures and claims take tables as page.sweep returned them; select inside the function."
+        )
+
+    def _called(self, fn: Callable[..., Any], frames: list[pd.DataFrame], kind: str, what: str) -> Any:
+        """``fn`` on copies of ``frames``; on the record, an error says that it is the record's fault or the page's."""
+        try:
+            return fn(*(frame.copy() for frame in frames))
+        except Exception as error:
+            if kind == "live":
+                raise
+            have = "; ".join(", ".join(map(str, frame)) for frame in frames)
+            raise records.RecordError(
+                f"{self.name}: {what} fails on the record ({type(error).__name__}: {error}). The record has "
+                f"the columns {have}. Change the function so that it reads these, or record the page again: "
+                f"repalign run {self.name} --profile desktop --fresh && repalign record {self.name}."
+            ) from error
+
+    def _evidence(self, claim: claims.Claim, judged: dict[str, Any], kind: str) -> dict[str, Any]:
+        """What a card, the scoreboard and ``repalign claims`` show."""
+        of_record = kind == "record"
+        assert not of_record or self._record is not None
+        run = self._record.run if of_record and self._record else self._about_run()
+        return {
+            "id": claim.id,
+            "page": self.name,
+            **{name: getattr(claim, name) for name in ("says", "where", "kind", "criterion", "stand_in")},
+            "paper_value": claim.paper_value,
+            "fixed": claim.fixed.isoformat(),
+            "revised": [{**entry, "date": entry["date"].isoformat()} for entry in claim.revised],
+            **judged,
+            "found": claims.sentence(claim, judged) if of_record else "",
+            "settings": run["settings"],
+            "runs": run["runs"],
+            "profile": run["profile"],
+            "date": run["date"],
+            "made": self._made(kind),
+            "verified": self._record.verified() if of_record and self._record else "",
+            "history": self._record.earlier(claim.id) if of_record and self._record else [],
+        }
+
+    def _about_run(self) -> dict[str, Any]:
+        chosen = self._chosen
+        of = self._record.run if self._mode != "run" and self._record else {}
+        return {
+            "profile": chosen.profile,
+            "settings": chosen.beside_paper(),
+            "changed": self._changed,
+            "runs": chosen.as_dict().get("runs"),
+            "date": of.get("date") or provenance.today(),
+            "commit": of.get("commit") or self._origin["commit"],
+            "clean": of.get("clean", self._origin["clean"]),
+            "code": of.get("code") or self._origin["code"],
+            "seconds": of.get("seconds") or round(time.perf_counter() - self._started, 1),
+            "machine": of.get("machine") or provenance.machine(),
+            "versions": of.get("versions") or provenance.versions(),
+        }
+
+    def _made(self, kind: str) -> str:
+        if kind == "record":
+            assert self._record is not None
+            return self._record.made()
+        run = self._about_run()
+        seconds = sum(float(found.cells["seconds"].sum()) for found in self._sweeps.values())
+        return f"profile {run['profile']}, {run['date']}, {seconds:.0f} s of computing, {run['machine']}"
+
+    def _words_for_stand_ins(self) -> None:
+        if not self._columns:
+            return
+        far = settings_.stand_ins(self._columns["desktop"], self._columns["paper"])
+        silent = [c.id for c in self.claims.values() if c.kind == "paper" and not c.stand_in]
+        if far and silent:
+            raise claims.ClaimError(
+                f"{self.name}: the recorded profile differs from the paper in {', '.join(far)}, so its claims "
+                f"need words for it: set stand_in of {', '.join(silent)} in claims.toml."
+            )
+
+    def _show(self, panels: list[tuple[str, str]], text: str, about: dict[str, Any]) -> None:
+        markup = "".join(
+            f'<div class="ra-panel ra-of-{kind}" data-of="{html.escape(self._label(kind))}">{shown}</div>'
+            for kind, shown in panels
+        )
+        if "claim" in about:
+            markup = f'<div id="claim-{html.escape(about["claim"])}">{markup}</div>'
+        style.display_html(markup, text, {**about, "kinds": [kind for kind, _ in panels]})
+
+    def _label(self, kind: str) -> str:
+        if kind == "record":
+            assert self._record is not None
+            return self._record.label()
+        return f"this run ({self._chosen.profile})"
+
+
+def _figure_of(drawn: Any, id: str) -> Any:
+    """The matplotlib figure in what a drawing function returned: a figure, axes, or a grid of seaborn's."""
+    found = getattr(drawn, "figure", drawn)
+    if not hasattr(found, "savefig"):
+        raise TypeError(
+            f"the function under {id} should return a figure or axes, not {type(drawn).__name__}."
+        )
+    return found

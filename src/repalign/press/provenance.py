@@ -1,0 +1,86 @@
+"""Where a number comes from: the commit and the code when its run started, the machine, the versions, the day.
+
+Everything is asked at the start of a run, from the place that the package itself is imported from: what is
+edited, committed or installed while a run goes on is not what made its numbers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import repalign
+from repalign._code import library_version, source
+from repalign.machine import onednn
+
+# Where the runner tells its kernels and their workers what it found when it started.
+VARIABLE = "REPALIGN_ORIGIN"
+# What decides numbers; a figure's caption or a test may differ from the commit.
+_COUNTED = ("src", "notebooks", "pyproject.toml", "constraints.txt")
+
+
+def origin(root: Path | None = None) -> dict[str, Any]:
+    """Commit, cleanliness and digest of the code: what the runner found at the start, else what is found now."""
+    told = os.environ.get(VARIABLE)
+    if told:
+        return dict(json.loads(told))
+    return ask(root or Path(repalign.__file__).parents[2])
+
+
+def ask(root: Path) -> dict[str, Any]:
+    """The commit that ``root`` is at, whether its files are those of the commit, and the digest of the code.
+
+    Files that git does not know count as a difference. A directory that is not the top of its repository
+    (such as an unpacked archive inside another one) has no commit of its own: "unknown".
+    """
+    found = {"commit": "unknown", "clean": False, "code": source.imported()}
+    package = Path(repalign.__file__).resolve()
+    if not package.is_relative_to(root.resolve()):
+        return {**found, "commit": f"installed {repalign.__version__}"}
+    try:
+        top = Path(git(root, "rev-parse", "--show-toplevel"))
+        if top.resolve() != root.resolve():
+            return found
+        found["commit"] = git(root, "rev-parse", "HEAD")[:10]
+        found["clean"] = git(root, "status", "--porcelain", "--untracked-files=all", "--", *_COUNTED) == ""
+    except (OSError, subprocess.CalledProcessError):
+        return {**found, "commit": "unknown", "clean": False}
+    return found
+
+
+def git(root: Path, *words: str) -> str:
+    """What git says."""
+    command = ["git", "-C", str(root), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.strip()
+
+
+def today() -> str:
+    """The date, the same everywhere on earth."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a number depends on."""
+    used = ("repalign", "torch", "torchvision", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: library_version(name) for name in used}}
+
+
+def processor() -> str:
+    """The processor's model, on which rounding depends; no name of the machine."""
+    return onednn.model(onednn.processor()) or platform.machine()
+
+
+def machine() -> str:
+    """Cores, processor and accelerator, and nothing that names the machine."""
+    parts = [f"{os.cpu_count() or 1} cores", processor(), platform.system()]
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name(0))
+    return ", ".join(parts)

@@ -1,0 +1,145 @@
+"""Would a page still give these numbers? Some recorded cells are computed again and compared.
+
+The page is executed with its recorded tables, and each sweep computes its cheapest cells again within the
+budget, at least one of every sweep. A difference beyond what another processor explains fails, by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repalign._files import write_json
+from repalign.press import cells as cells_
+from repalign.press import provenance, records, store
+from repalign.press import sweep as sweep_
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUDGET = "REPALIGN_BUDGET"  # seconds for each sweep
+# Which cells among equally cheap ones: another choice each day that CI asks.
+TURN = "REPALIGN_TURN"
+# Closed forms agree to rounding; training in float32 on another processor does not, and says so in its page.
+TOLERANCE = 1e-4
+# What differs below this is zero for both: rounding around zero has no relative size.
+ZERO = 1e-9
+
+
+class DifferenceError(AssertionError):
+    """A cell computed again is not what its record says."""
+
+
+def check(
+    fn: Callable[..., Any],
+    configs: Sequence[Mapping[str, Any]],
+    data: Any,
+    common: Mapping[str, Any],
+    name: str,
+    table: pd.DataFrame,
+    cells: pd.DataFrame,
+) -> None:
+    """Compute some cells of the recorded sweep ``name`` again, compare, and note what was found."""
+    now = ["; ".join(f"{k}={sweep_.label(v)}" for k, v in config.items()) for config in configs]
+    if now != cells["configuration"].tolist():
+        raise DifferenceError(
+            f"the sweep {name} has other configurations than its record ({len(now)} beside {len(cells)}): the "
+            "settings of the recorded profile have changed, so the page is to be recorded again."
+        )
+    budget = float(os.environ.get(BUDGET, 60))
+    chosen = _cheapest(cells, budget)
+    data = data() if callable(data) else data
+    mark = sweep_.fingerprint_of(data)
+    first = () if data is None else (data,)
+    arguments = [(first, {**configs[place], **common}) for place in chosen]
+    largest, worst = 0.0, ""
+    for place, outcome in cells_.compute(fn, arguments, min(cells_.jobs(), len(arguments))):
+        cell = chosen[place]
+        if mark != cells["data"][cell]:
+            raise DifferenceError(f"the sweep {name} finds other data than its record was computed on.")
+        if outcome.error:
+            raise DifferenceError(
+                f"the cell {now[cell]} of {name} fails today: {outcome.error.splitlines()[-1]}"
+            )
+        apart, column = _apart(store.plain(outcome.value, name), table[table[sweep_.CELL] == cell])
+        if apart > largest or not worst:
+            largest, worst = max(apart, largest), f"{column} of {now[cell]}"
+    found = {
+        "sweep": name,
+        "cells": len(chosen),
+        "of": len(cells),
+        "largest": records.finite(largest),
+        "worst": worst,
+    }
+    out = Path(os.environ[sweep_.OUT])
+    write_json(out / f"{name}.verified.json", found)
+
+
+def _cheapest(cells: pd.DataFrame, budget: float) -> list[int]:
+    """The cells that fit in ``budget`` seconds on this machine's cores, the cheapest first; at least one."""
+    order = cells["seconds"].sort_values(kind="stable").index.tolist()
+    turn = int(os.environ.get(TURN, 0)) % len(order)
+    alike = [place for place in order if cells["seconds"][place] <= 2 * cells["seconds"][order[0]] + 0.5]
+    order = [*alike[turn % len(alike) :], *alike[: turn % len(alike)], *order[len(alike) :]]
+    chosen, left = [], budget * cells_.jobs()
+    for place in order:
+        left -= float(cells["seconds"][place])
+        if chosen and left < 0:
+            break
+        chosen.append(place)
+    return chosen
+
+
+def _apart(rows: list[dict[str, Any]], recorded: pd.DataFrame) -> tuple[float, str]:
+    """The largest relative difference between the rows of a cell and the recorded ones, and its column."""
+    if len(rows) != len(recorded):
+        return float("inf"), f"the number of rows, {len(rows)} beside {len(recorded)},"
+    largest, worst = 0.0, "no column"
+    for row, (_, then) in zip(rows, recorded.iterrows(), strict=True):
+        for column, value in row.items():
+            if column not in recorded:
+                return float("inf"), f"the new column {column}"
+            was = _plain(then[column])
+            if isinstance(value, float) and isinstance(was, (int, float)) and abs(value - was) < ZERO:
+                continue
+            apart = store.same(float("nan") if value is None and was != was else value, was)
+            if apart > largest:
+                largest, worst = apart, column
+    return largest, worst
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def summarize(record: records.Record, out: Path, root: Path) -> dict[str, Any]:
+    """What the sweeps of a page found, written beside its record; a difference is an error that names it."""
+    found = [json.loads(place.read_text(encoding="utf-8")) for place in sorted(out.glob("*.verified.json"))]
+    missing = sorted(set(record.sweeps()) - {one["sweep"] for one in found})
+    if missing:
+        raise DifferenceError(f"{record.page} no longer has the recorded sweep {', '.join(missing)}.")
+    for one in found:
+        if one["largest"] > TOLERANCE:
+            raise DifferenceError(
+                f"{record.page}, sweep {one['sweep']}: {one['worst']} differs by {one['largest']:.2g} (relative) "
+                f"from the record, more than {TOLERANCE:g}. Find what changed, or record the page again."
+            )
+    origin = provenance.ask(root)
+    return {
+        "date": provenance.today(),
+        "commit": origin["commit"] + ("" if origin["clean"] else "+"),
+        "processor": provenance.processor(),
+        "cells": sum(one["cells"] for one in found),
+        "of": sum(one["of"] for one in found),
+        "largest": max((one["largest"] for one in found), default=0.0),
+    }
+
+
+def note(record: records.Record, entry: dict[str, Any]) -> None:
+    """Write a verification beside the record; the last five are kept."""
+    place = record.place / records.VERIFIED
+    before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else []
+    write_json(place, [*before, entry][-5:])

@@ -1,1 +1,0 @@
-"""From notebook sources to a rendered book: find pages, execute them, keep records, render."""
