@@ -15,7 +15,6 @@ from repalign.data.sets import SETS, class_pair
 from repalign.data.streaming import ImageFiles, image_files
 from repalign.data.subsets import subset
 from repalign.data.synthetic import gaussian, peaks
-from repalign.data.tasks import noisy_task, train_test
 
 __all__ = [
     "IMAGENET_ARTIFICIAL",
@@ -31,7 +30,6 @@ __all__ = [
     "image_files",
     "load",
     "noisy",
-    "noisy_task",
     "one_hot",
     "peaks",
     "random_labels",
@@ -39,5 +37,4 @@ __all__ = [
     "signs",
     "source_fingerprint",
     "subset",
-    "train_test",
 ]

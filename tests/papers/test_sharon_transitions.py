@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from repalign.features import transitions
+from repalign.papers.sharon import transitions
 
 EPOCHS = [0, *np.unique(np.geomspace(1, 1000, 40).round()).tolist()]
 LOG = np.log(np.maximum(EPOCHS, 0.5))

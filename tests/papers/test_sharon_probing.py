@@ -7,7 +7,7 @@ import torch
 
 from repalign import models
 from repalign.features import extract
-from repalign.features.probing import probed, told_by_probes
+from repalign.papers.sharon.probing import probed, told_by_probes
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.train import fit
 

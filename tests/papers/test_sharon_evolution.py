@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from repalign import kernels, models, train
-from repalign.features import evolution, extract
+from repalign.features import extract
 from repalign.models.initialization import generator, normal
+from repalign.papers.sharon import evolution
 
 
 @pytest.fixture

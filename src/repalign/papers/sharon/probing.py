@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from repalign.features.evolution import Evolution
 from repalign.features.hooks import extract
-from repalign.features.transitions import change, milestones
+from repalign.papers.sharon.evolution import Evolution
+from repalign.papers.sharon.transitions import change, milestones
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.train import fit
 
@@ -34,7 +34,7 @@ POINTS = 2500  # of planes, that go through a network at a time (one plane at le
 class Probed(NamedTuple):
     """What :func:`probed` found.
 
-    errors  of the network: rows as of :class:`repalign.features.evolution.Evolution`
+    errors  of the network: rows as of :class:`repalign.papers.sharon.evolution.Evolution`
     cka     of the first layer, for every pair of logged epochs
     maps    similarity of decision regions: {kind of probe: {layer: (epochs, epochs)}}
     wrong   share of test samples that a probe gets wrong: {kind of probe: {layer: one for each epoch}}

@@ -2,7 +2,7 @@
 
 ``Evolution`` is a ``measure`` for :func:`repalign.train.fit`: at each logged epoch it measures errors and
 keeps the kernels of layers on some probe images, never the weights. Afterwards one product gives CKA of all
-pairs of epochs, for which :mod:`repalign.features.transitions` has numbers.
+pairs of epochs, for which :mod:`repalign.papers.sharon.transitions` has numbers.
 
 >>> from repalign import models, train
 >>> x, y = torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from repalign.plots.training import _edges, layer_table, shared_limits, with_errors
+from repalign.papers.sharon.maps import _edges, layer_table, shared_limits, with_errors
 from repalign.study import style
 
 EPOCHS = [0, 1, 3, 10, 100]

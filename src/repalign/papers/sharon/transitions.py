@@ -64,7 +64,7 @@ def summary(cka: Any, epochs: Any, when: Milestones) -> dict[str, float]:
 def described(
     errors: Iterable[Mapping[str, Any]], maps: Mapping[str, Mapping[str, Any]], *, perfect: float = 0.005
 ) -> list[dict[str, Any]]:
-    """A row for each kind of map and each layer of what :func:`repalign.features.evolution.watched` found.
+    """A row for each kind of map and each layer of what :func:`~repalign.papers.sharon.watched` found.
 
     Beside the summary of its map, errors of the whole network, with recomputed statistics: the epoch in which
     perfect fitting starts (``start``, NaN if never), the ``best`` test error before it, the ``highest`` since

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from repalign.train.moving import shifted, usual
+from repalign.papers.sharon.moving import shifted, usual
 
 
 def test_every_image_is_shifted_by_its_own_few_pixels():
