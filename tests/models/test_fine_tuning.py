@@ -7,6 +7,7 @@ import torch
 
 from repalign import features, models
 from repalign.models import transfer
+from repalign.papers import imani
 
 IMAGES = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(0))
 
@@ -16,7 +17,7 @@ def test_the_trunk_gives_the_last_hidden_layer_and_the_head_is_new():
     model = models.with_head(net, 7, seed=1)
     assert model(IMAGES).shape == (3, 7)
     hidden = features.extract(model, IMAGES, ["trunk"])["trunk"]
-    torch.testing.assert_close(hidden, features.last_hidden(net, IMAGES))
+    torch.testing.assert_close(hidden, imani.last_hidden(net, IMAGES))
     assert model.head.weight.equal(models.with_head(net, 7, seed=1).head.weight)
     assert not model.head.weight.equal(models.with_head(net, 7, seed=2).head.weight)
 

@@ -6,12 +6,11 @@
 (torch.Size([500, 1, 28, 28]), [50, 50, 50, 50, 50, 50, 50, 50, 50, 50])
 """
 
-from repalign.data.cameras import camera
 from repalign.data.errors import DataError
 from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffled, signs
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
-from repalign.data.sets import SETS, class_pair
+from repalign.data.sets import SETS
 from repalign.data.streaming import ImageFiles, image_files
 from repalign.data.subsets import subset
 from repalign.data.synthetic import gaussian, peaks
@@ -23,8 +22,6 @@ __all__ = [
     "DataError",
     "Dataset",
     "ImageFiles",
-    "camera",
-    "class_pair",
     "disjoint",
     "gaussian",
     "image_files",

@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> from repalign.papers import sharon
->>> kept = sharon.Kernels()
+>>> kept = sharon.Kernels(debiased=(False,))
 >>> for turn in (0, 1, 2):
 ...     kept.keep({"toy": torch.eye(6)[:, :3].roll(turn, 0)})
 >>> kept.cka()["toy"].shape

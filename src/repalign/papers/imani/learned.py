@@ -16,9 +16,11 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign import features, linear, models, train
+from repalign import linear, models, train
 from repalign.alignment import gd_loss, spectrum, unit_rows
 from repalign.data import Dataset
+from repalign.features import extract
+from repalign.papers.imani.handmade import dictionary, learn_dictionary
 
 KINDS = {
     "network": "ReLU network",
@@ -52,8 +54,8 @@ def learn(
     if kind not in KINDS:
         raise ValueError(f"kind should be one of {', '.join(KINDS)}, but is {kind!r}.")
     if kind == "dictionary":
-        atoms = features.learn_dictionary(x, units, alpha=alpha, passes=passes, seed=seed)
-        return lambda rows: features.dictionary(rows, learned=atoms, alpha=alpha)
+        atoms = learn_dictionary(x, units, alpha=alpha, passes=passes, seed=seed)
+        return lambda rows: dictionary(rows, learned=atoms, alpha=alpha)
     net: models.MLP | models.RBFNetwork
     if kind == "network":
         net = models.MLP(x.shape[1], 1, depth=1, width=units, init="torch", seed=seed)
@@ -62,7 +64,7 @@ def learn(
         net = models.RBFNetwork(x.shape[1], 1, units=units, bandwidth=bandwidth, centers=centers, seed=seed)
     net = net.to(device)
     train.fit(net, x, y, loss="squared", epochs=epochs, seed=seed)
-    return lambda rows: features.extract(net, rows)[net.probed[0]]
+    return lambda rows: extract(net, rows)[net.probed[0]]
 
 
 def examine(

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from repalign import models
-from repalign.train import fit, fit_apart
+from repalign.papers import imani
+from repalign.train import fit
 
 
 def three(n=40, **shape):
@@ -20,7 +21,7 @@ def three(n=40, **shape):
 def test_each_takes_the_steps_of_fit():
     nets, samples = three()
     alone, how = copy.deepcopy(nets), dict(loss="squared", epochs=3, batch_size=16, lr=0.01)
-    histories = fit_apart(nets, samples, seeds=[5, 6, 7], **how)
+    histories = imani.fit_apart(nets, samples, seeds=[5, 6, 7], **how)
     for net, other, (x, y), seed, history in zip(nets, alone, samples, [5, 6, 7], histories, strict=True):
         assert fit(other, x, y, seed=seed, **how).loss == pytest.approx(history.loss, rel=1e-4)
         for a, b in zip(net.parameters(), other.parameters(), strict=True):
@@ -31,7 +32,7 @@ def test_one_that_stops_leaves_the_others_to_their_own_samples():
     nets, samples = three()
     samples[0] = (samples[0][0], torch.zeros(40, 1))
     alone, how = copy.deepcopy(nets), dict(loss="squared", epochs=20, batch_size=8, lr=0.02, stop_loss=0.01)
-    histories = fit_apart(nets, samples, seeds=[1, 2, 3], **how)
+    histories = imani.fit_apart(nets, samples, seeds=[1, 2, 3], **how)
     assert [history.stopped for history in histories[:2]] == ["loss", "epochs"]
     x, y = samples[2]
     assert fit(alone[2], x, y, seed=3, **how).loss == pytest.approx(histories[2].loss, rel=1e-3)
@@ -41,8 +42,8 @@ def test_what_it_refuses():
     nets, samples = three()
     how = dict(seeds=[1, 2, 3], epochs=1, loss="squared")
     with pytest.raises(ValueError, match="no measure"):
-        fit_apart(nets, samples, measure=lambda model, epoch: 0, **how)
+        imani.fit_apart(nets, samples, measure=lambda model, epoch: 0, **how)
     with pytest.raises(ValueError, match="2 for 3 models"):
-        fit_apart(nets, samples[:2], **how)
+        imani.fit_apart(nets, samples[:2], **how)
     with pytest.raises(ValueError, match="one shape"):
-        fit_apart(nets, [*samples[:2], (torch.zeros(9, 4), torch.zeros(9, 1))], **how)
+        imani.fit_apart(nets, [*samples[:2], (torch.zeros(9, 4), torch.zeros(9, 1))], **how)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from repalign import features, models
+from repalign.papers import imani
 
 
 def images(n=12, seed=0):
@@ -16,10 +17,10 @@ def network(complete=True):
     return replace(models.first_available("random"), complete=complete)
 
 
-@pytest.mark.parametrize("kind", features.DESIGNED)
+@pytest.mark.parametrize("kind", imani.DESIGNED)
 def test_other_images_are_described_as_the_training_images_are(kind):
     x = images()
-    describe = features.designed(kind, x, words=8)
+    describe = imani.designed(kind, x, words=8)
     whole = describe(x)
     assert whole.shape[0] == 12
     assert whole.ndim == 2
@@ -28,21 +29,21 @@ def test_other_images_are_described_as_the_training_images_are(kind):
 
 def test_designed_features_are_those_of_their_own_functions():
     x, other = images(), images(5, seed=1)
-    assert torch.equal(features.designed("HOG", x)(other), features.hog(other))
-    assert torch.equal(features.designed("pixels", x)(other), other.flatten(1))
-    assert torch.equal(features.designed("RBF", x)(x), features.rbf(x.double()))
-    counted = features.sift_bag_of_words(x, 8, seed=3)
-    assert torch.equal(features.designed("SIFT", x, words=8, seed=3)(x), counted)
+    assert torch.equal(imani.designed("HOG", x)(other), imani.hog(other))
+    assert torch.equal(imani.designed("pixels", x)(other), other.flatten(1))
+    assert torch.equal(imani.designed("RBF", x)(x), imani.rbf(x.double()))
+    counted = imani.sift_bag_of_words(x, 8, seed=3)
+    assert torch.equal(imani.designed("SIFT", x, words=8, seed=3)(x), counted)
 
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="one of pixels, HOG, SIFT, RBF, but is 'hog'"):
-        features.designed("hog", images())
+        imani.designed("hog", images())
 
 
 def test_the_last_hidden_layer_is_what_the_classifier_sees():
     net, x = network(), images()
-    found = features.last_hidden(net, x, batch_size=5)
+    found = imani.last_hidden(net, x, batch_size=5)
     expected = features.extract(net.module, net.preprocess(x), "dense_relu")["dense_relu"]
     torch.testing.assert_close(found, expected)
     assert not found.requires_grad
@@ -51,13 +52,13 @@ def test_the_last_hidden_layer_is_what_the_classifier_sees():
 
 def test_without_a_classifier_it_is_the_output():
     net, x = network(complete=False), images()
-    torch.testing.assert_close(features.last_hidden(net, x), net.module(net.preprocess(x)).detach())
+    torch.testing.assert_close(imani.last_hidden(net, x), net.module(net.preprocess(x)).detach())
 
 
 def test_images_come_to_the_size_asked_for():
     net, x = network(), images(4)
-    small = features.last_hidden(net, torch.nn.functional.interpolate(x, (40, 40)), size=32)
-    assert small.shape == features.last_hidden(net, x).shape
+    small = imani.last_hidden(net, torch.nn.functional.interpolate(x, (40, 40)), size=32)
+    assert small.shape == imani.last_hidden(net, x).shape
 
 
 def pooled_network():
@@ -70,15 +71,24 @@ def pooled_network():
 
 def test_the_mean_of_the_last_map_is_the_last_hidden_layer():
     net, x = pooled_network(), images()
-    found = features.last_map(net, x, batch_size=5)
+    found = imani.last_map(net, x, batch_size=5)
     assert found.shape == (12, 4, 8, 8)
     assert not found.requires_grad
     torch.testing.assert_close(found, net.module[0](net.preprocess(x)).detach())
-    torch.testing.assert_close(found.mean((2, 3)), features.last_hidden(net, x))
-    assert features.last_map(net, x, size=16).shape == (12, 4, 4, 4)
+    torch.testing.assert_close(found.mean((2, 3)), imani.last_hidden(net, x))
+    assert imani.last_map(net, x, size=16).shape == (12, 4, 4, 4)
     assert not any(part._forward_pre_hooks for part in net.module.modules())
+
+
+def test_the_last_layer_is_a_map_only_of_vgg16_without_its_dense_layers():
+    net, x = pooled_network(), images()
+    torch.testing.assert_close(imani.last_layer(net, x), imani.last_hidden(net, x))
+    headless = replace(net, name="vgg16")
+    torch.testing.assert_close(imani.last_layer(headless, x), imani.last_map(headless, x).flatten(1))
+    whole = replace(network(), name="vgg16")
+    torch.testing.assert_close(imani.last_layer(whole, x), imani.last_hidden(whole, x))
 
 
 def test_a_network_without_a_pool_has_no_last_map():
     with pytest.raises(ValueError, match="random has no AdaptiveAvgPool2d"):
-        features.last_map(network(), images())
+        imani.last_map(network(), images())

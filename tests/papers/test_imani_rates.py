@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from repalign import train
+from repalign.papers import imani
 
 X = torch.linspace(-1, 1, 32)[:, None]
 HOW = dict(loss="squared", optimizer="sgd", epochs=5, batch_size=8, seed=0)
@@ -17,7 +18,7 @@ def zero():
 
 
 def fit_best(rates):
-    return train.fit_best_rate(zero, X.double(), 3 * X.double(), rates=rates, **HOW)
+    return imani.fit_best_rate(zero, X.double(), 3 * X.double(), rates=rates, **HOW)
 
 
 @pytest.mark.parametrize("rates", [(0.001, 0.1, 0.01), (0.1,), (0.1, 1e300), (1e300, 0.1)])

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from repalign.alignment import class_pairs, unit_rows
+from repalign.alignment import unit_rows
 from repalign.data import random_labels
 from repalign.features.hooks import extract
 from repalign.models import transfer
+from repalign.papers.imani.pairs import class_pairs
 from repalign.probes import fit_probes
 from repalign.train import accuracy, fit
 from repalign.train.recipes import Augment

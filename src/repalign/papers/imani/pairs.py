@@ -1,15 +1,18 @@
-"""Alignment with every binary task that two classes make, as Imani et al. (§7.3) average it."""
+"""Two classes of many: which to take, and alignment with the tasks of telling two apart (Imani et al. §7)."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from repalign._arrays import numbers, numpy_too, same_rows, working
-from repalign.alignment.modes import pair_spectra
+from repalign.alignment import pair_spectra
+from repalign.data.sets import lookup
 
 
 class ClassPairs(NamedTuple):
@@ -43,3 +46,17 @@ def class_pairs(phi: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: Float[Tens
         areas.append(spec.area() / n**1.5)
         values.append(spec.curve(tau * n**0.5).value / n)
     return ClassPairs(torch.stack(areas).to(phi), torch.stack(values).to(phi))
+
+
+def class_pair(name: str, number: int) -> list[int]:
+    """Two classes of a set: all pairs in one random order, counted by ``number``, from the start again after.
+
+    Runs with different numbers, such as seeds that follow each other, have different pairs.
+
+    >>> class_pair("cifar10", 0), class_pair("cifar10", 1), class_pair("cifar10", 45)
+    ([0, 3], [4, 9], [0, 3])
+    """
+    every = list(combinations(range(len(lookup(name).classes)), 2))
+    if not every:
+        raise ValueError(f"{name} has no two classes.")
+    return [int(c) for c in np.random.default_rng(0).permutation(every)[number % len(every)]]

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from repalign.features.handmade import hog, rbf, sift_bag_of_words, sift_vocabulary
 from repalign.models import Pretrained
+from repalign.papers.imani.handmade import hog, rbf, sift_bag_of_words, sift_vocabulary
 
 DESIGNED = ("pixels", "HOG", "SIFT", "RBF")
 
@@ -76,6 +76,22 @@ def last_map(
     if not pools:
         raise ValueError(f"{net.name} has no AdaptiveAvgPool2d whose input could be its last map.")
     return torch.cat(list(_reaching(pools[-1], net, x, size, device, batch_size)))
+
+
+def last_layer(
+    net: Pretrained,
+    x: Float[Tensor, "n c h w"],
+    *,
+    size: int | None = None,
+    device: str | torch.device = "cpu",
+) -> Float[Tensor, "n d"]:
+    """The features to transfer, a row for each image: the last hidden layer.
+
+    Of a VGG16 without its dense layers they are the last map, flattened.
+    """
+    bare = net.name == "vgg16" and not net.complete
+    last = last_map if bare else last_hidden
+    return last(net, x, size=size, device=device).flatten(1)
 
 
 def _reaching(

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from repalign import models
-from repalign.alignment import class_pairs, unit_rows
+from repalign.alignment import unit_rows
 from repalign.data import random_labels
 from repalign.features import extract
-from repalign.features.negative_transfer import by_pair, curves_lost, in_order, rank_correlation, transfers
 from repalign.models.transfer import replace_head
+from repalign.papers import imani
 from repalign.probes import fit_probes
 from repalign.train import accuracy, fit
 
@@ -37,7 +37,7 @@ def network():
 
 def run(net=None, **change):
     options = {"classes": 3, "seed": 1, "labels_seed": 10, **HOW, **change}
-    return transfers(net or network(), "dense_relu", images(0), images(1), **options)
+    return imani.transfers(net or network(), "dense_relu", images(0), images(1), **options)
 
 
 def of(rows, *sources):
@@ -50,7 +50,7 @@ def toy(source):
     far = 1e5 * torch.eye(6).double()  # beside it the constant does not count
     seen, how = {"together": (far[y], y), "one by one": (far, y)}, {"epochs": 1}
     net = nn.Sequential(nn.Identity(), nn.Linear(6, 3)).double()
-    rows = transfers(net, "0", seen, seen, classes=3, source=how, target=how, seed=0, labels_seed=0)
+    rows = imani.transfers(net, "0", seen, seen, classes=3, source=how, target=how, seed=0, labels_seed=0)
     return {row["target"]: row["area"] for row in of(rows, source) if "area" in row}
 
 
@@ -82,7 +82,7 @@ def test_it_is_what_one_does_by_hand():
     fit(net, x, labels, **HOW["source"], seed=1)
     tau = torch.linspace(0, 1, 101).double()
     phi = extract(net, target, ["dense_relu"])["dense_relu"].double()
-    tasks = class_pairs(unit_rows(phi, constant=True), y, tau)
+    tasks = imani.class_pairs(unit_rows(phi, constant=True), y, tau)
     tuned = replace_head(net, 3, seed=1)
     fit(tuned, target, y, **HOW["target"], seed=1)
     rows = of(run(), "second")
@@ -136,9 +136,9 @@ def test_images_are_changed_for_training_alone():
 def test_domains_that_tell_nothing_are_refused(change):
     seen, options = change(images(0)), {"classes": 3, "seed": 1, "labels_seed": 10, **HOW}
     with pytest.raises(ValueError, match="same domains, two or more, none with the name 'None'"):
-        transfers(network(), "dense_relu", seen, seen, **options)
+        imani.transfers(network(), "dense_relu", seen, seen, **options)
     with pytest.raises(ValueError, match="but have first, second, third and first"):
-        transfers(network(), "dense_relu", images(0), {"first": images(0)["first"]}, **options)
+        imani.transfers(network(), "dense_relu", images(0), {"first": images(0)["first"]}, **options)
 
 
 def runs():
@@ -148,13 +148,13 @@ def runs():
 def test_tables_are_differences_within_a_run():
     table = runs()
     area = table.dropna(subset="area").pivot(index="seed", columns=["source", "target"], values="area")
-    without, after = by_pair(area, DOMAINS)
+    without, after = imani.by_pair(area, DOMAINS)
     names = [f"{a} → {b}" for a in DOMAINS for b in DOMAINS if a != b]
     assert list(without) == list(after) == names
     assert list(after.index) == [1, 2]
     assert without["first → third"].equals(without["second → third"])
     assert after["first → third"].tolist() == area["first", "third"].tolist()
-    lost = curves_lost(table, DOMAINS)
+    lost = imani.curves_lost(table, DOMAINS)
     assert len(lost) == 2 * 6 * 101
     one = lost[(lost["seed"] == 2) & (lost["source"] == "first") & (lost["target"] == "third")]
     curves = table[(table["seed"] == 2) & (table["target"] == "third")].dropna(subset="tau")
@@ -165,7 +165,7 @@ def test_tables_are_differences_within_a_run():
 def test_order_of_sources_whose_names_are_parts_of_each_other():
     two = pd.DataFrame({"A → BA": [1.0], "A → C": [3.0], "BA → A": [4.0], "BA → C": [6.0]})
     values = two.assign(**{"C → A": [0.0], "C → BA": [1.0]})
-    found = in_order(values, ["A", "BA", "C"])
+    found = imani.in_order(values, ["A", "BA", "C"])
     assert found.iloc[0].to_dict() == {"A above BA": -3, "A above C": 1.5, "BA above C": 4.5}
 
 
@@ -173,5 +173,5 @@ def test_rank_correlation_is_spearmans():
     g = torch.Generator().manual_seed(0)
     first, second = (pd.DataFrame(torch.randn(4, 6, generator=g).round(decimals=0).numpy()) for _ in range(2))
     expected = [first.loc[k].corr(second.loc[k], method="spearman") for k in range(4)]
-    assert rank_correlation(first, second).tolist() == pytest.approx(expected)
-    assert rank_correlation(first, 0 * second).tolist() == [0] * 4
+    assert imani.rank_correlation(first, second).tolist() == pytest.approx(expected)
+    assert imani.rank_correlation(first, 0 * second).tolist() == [0] * 4

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._arrays import check, numpy_too
-from repalign.features import sparse
+from repalign.papers.imani import sparse
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 

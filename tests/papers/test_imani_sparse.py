@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from repalign.alignment import unit_rows
-from repalign.features import sparse
-from repalign.features.sparse import learn_atoms, sparse_codes
+from repalign.papers.imani import sparse
+from repalign.papers.imani.sparse import learn_atoms, sparse_codes
 
 # Theirs may stop a little short of the minimum.
 pytestmark = pytest.mark.filterwarnings("ignore:Objective did not converge")

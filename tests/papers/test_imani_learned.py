@@ -8,8 +8,8 @@ import torch
 
 from repalign import data, linear
 from repalign.alignment import spectrum, unit_rows
-from repalign.features import learned as module
-from repalign.features.learned import KINDS, examine, learn, learn_and_examine
+from repalign.papers import imani
+from repalign.papers.imani import learned as module
 
 
 def task(n=40, d=8):
@@ -20,10 +20,10 @@ def task(n=40, d=8):
 
 def learned(kind, x, y, **change):
     how = {"units": 96, "epochs": 20, "passes": 3, "alpha": 0.001} | change
-    return learn(kind, x, y, **how)
+    return imani.learn(kind, x, y, **how)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", imani.KINDS)
 def test_a_linear_model_fits_the_labels_and_other_rows_have_the_same_features(kind):
     x, y = task()
     phi = learned(kind, x, y)
@@ -33,7 +33,7 @@ def test_a_linear_model_fits_the_labels_and_other_rows_have_the_same_features(ki
     torch.testing.assert_close(phi(x[:7]), phi(x)[:7], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", imani.KINDS)
 def test_the_same_seed_gives_the_same_features(kind):
     x, y = task()
     first, again, other = (learned(kind, x, y, seed=seed)(x) for seed in (1, 1, 2))
@@ -43,14 +43,14 @@ def test_the_same_seed_gives_the_same_features(kind):
 
 def test_only_the_dictionary_never_sees_the_labels():
     x, y = task()
-    for kind in KINDS:
+    for kind in imani.KINDS:
         same = torch.equal(learned(kind, x, y)(x), learned(kind, x, y.flip(0))(x))
         assert same == (kind == "dictionary")
 
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="network, rbf, dictionary, but is 'sparse'"):
-        learn("sparse", *task(), units=4)
+        imani.learn("sparse", *task(), units=4)
 
 
 def test_what_is_said_of_features_is_what_the_single_functions_say():
@@ -58,7 +58,7 @@ def test_what_is_said_of_features_is_what_the_single_functions_say():
     phi, y = torch.randn(30, 8, generator=g).double().relu(), torch.randn(30, generator=g)
     phi[:, 2], phi[:, 5] = 0, 3 + phi[:, 5]
     steps, tau = torch.tensor([0, 1, 50]), torch.tensor([0.0, 1.0, 2.0]).double()
-    rows = pd.DataFrame(examine(phi, y, trained=20, etas=(0.1, 1.0), steps=steps, tau=tau))
+    rows = pd.DataFrame(imani.examine(phi, y, trained=20, etas=(0.1, 1.0), steps=steps, tau=tau))
     assert set(rows["rows"]) == {"scaled", "as learned"}
     said = rows.groupby(["rows", "what"]).value.apply(list)
     unit, b = unit_rows(phi, constant=True), y.double()
@@ -89,7 +89,7 @@ def test_a_decomposition_that_fails_is_tried_in_another_order(monkeypatch):
     g = torch.Generator().manual_seed(0)
     phi, y = torch.randn(30, 8, generator=g).relu(), torch.randn(30, generator=g)
     how = dict(trained=20, etas=(0.1, 1.0), steps=torch.arange(3), tau=torch.tensor([0.0, 1.0]).double())
-    expected, seen, real = examine(phi, y, **how), [], module.spectrum
+    expected, seen, real = imani.examine(phi, y, **how), [], module.spectrum
 
     def slips(phi, y):
         seen.append(phi)
@@ -98,7 +98,7 @@ def test_a_decomposition_that_fails_is_tried_in_another_order(monkeypatch):
         return real(phi, y)
 
     monkeypatch.setattr(module, "spectrum", slips)
-    found = examine(phi, y, **how)
+    found = imani.examine(phi, y, **how)
     assert torch.allclose(seen[0][:, :-1].flip(1), seen[1][:, :-1])  # the constant stays behind
     assert [row["what"] for row in found] == [row["what"] for row in expected]
     assert [row["value"] for row in found] == pytest.approx([row["value"] for row in expected], abs=1e-12)
@@ -110,9 +110,9 @@ def test_a_run_learns_on_one_half_and_is_examined_on_both():
     asked = dict(etas=(0.1, 1.0), steps=torch.tensor([0, 5]), tau=torch.tensor([0.0, 1.0]).double())
     y = slices.y - slices.y.min()
     x, y = unit_rows(slices.x), 2 * y / y.max() - 1
-    for kind in KINDS:
-        own = learn(kind, x[:20], y[:20], **sizes)
-        expected = examine(own(x), y, trained=20, **asked)
-        found = learn_and_examine(slices, kind=kind, **sizes, **asked)
+    for kind in imani.KINDS:
+        own = imani.learn(kind, x[:20], y[:20], **sizes)
+        expected = imani.examine(own(x), y, trained=20, **asked)
+        found = imani.learn_and_examine(slices, kind=kind, **sizes, **asked)
         numbers = [[row["value"] for row in rows] for rows in (found, expected)]
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)
