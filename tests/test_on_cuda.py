@@ -28,9 +28,9 @@ from repalign import (
     train,
 )
 from repalign.machine import devices
-from repalign.models import transfer, weights
+from repalign.models import weights
 from repalign.models.initialization import Seeded
-from repalign.papers import imani
+from repalign.papers import imani, maennel
 from repalign.papers.imani import negative_transfer, sparse
 
 
@@ -748,14 +748,14 @@ def test_transfer_between_networks():
         source, target = (
             on(models.SimpleCNN((3, 8, 8), 2, convs=2, filters=20, units=4, seed=seed)) for seed in (0, 1)
         )
-        covariance = transfer.filter_covariance(source, "conv0")
+        covariance = maennel.filter_covariance(source, "conv0")
         return [
             covariance,
-            *transfer.copy_layers(source, target, 1).parameters(),
-            *transfer.replace_head(source, 3).parameters(),
-            *transfer.sample_filters(source, "conv0", covariance).parameters(),
-            *transfer.eigenvector_filters(source, "conv0", covariance).parameters(),
-            *transfer.rescale(source, transfer.norms(target)).parameters(),
+            *maennel.copy_layers(source, target, 1).parameters(),
+            *models.replace_head(source, 3).parameters(),
+            *maennel.sample_filters(source, "conv0", covariance).parameters(),
+            *maennel.eigenvector_filters(source, "conv0", covariance).parameters(),
+            *maennel.rescale(source, maennel.norms(target)).parameters(),
         ]
 
     same(run)

@@ -246,7 +246,7 @@ def one_run(network, seed, o, pool, held_out, files, tau, device):
         test = data.subset(held_out, o["n_test"], names, seed)
         what = dict(measure="accuracy", target=kind)
         for source, net in nets.items():
-            net = models.transfer.replace_head(net, len(names), seed=seed)
+            net = models.replace_head(net, len(names), seed=seed)
             imani.fit_images(net, few, **how, **o[f"{network}_tune"])
             right = imani.image_accuracy(net, test, side=side)
             rows.append(dict(what, source=source, value=100 * right))

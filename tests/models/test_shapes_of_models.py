@@ -9,11 +9,10 @@ def test_annotated_shapes_hold():
     # In a process of its own: the checks would otherwise speak before the package's own errors do.
     code = """
     from jaxtyping import install_import_hook
-    checked = ["repalign.models", "repalign.features", "repalign.papers.imani"]
+    checked = ["repalign.models", "repalign.features", "repalign.papers"]
     with install_import_hook(checked, "beartype.beartype"):
         from repalign import features, models
-        from repalign.models import transfer
-        from repalign.papers import imani
+        from repalign.papers import imani, maennel
     import inspect, sys
     from dataclasses import replace
     import torch
@@ -62,9 +61,9 @@ def test_annotated_shapes_hold():
         if inspect.isfunction(one):
             assert inspect.unwrap(one).__code__ in called, one.__name__
 
-    covariance = transfer.filter_covariance(net, "conv0")
-    transfer.sample_filters(net, "conv0", covariance)
-    transfer.eigenvector_filters(net, "conv0", covariance.numpy())
+    covariance = maennel.filter_covariance(net, "conv0")
+    maennel.sample_filters(net, "conv0", covariance)
+    maennel.eigenvector_filters(net, "conv0", covariance.numpy())
     try:
         models.RBFNetwork(32, units=4).rbf(x[0, 0, 0])
     except Exception as error:

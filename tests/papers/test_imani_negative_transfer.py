@@ -11,7 +11,7 @@ from repalign import models
 from repalign.alignment import unit_rows
 from repalign.data import random_labels
 from repalign.features import extract
-from repalign.models.transfer import replace_head
+from repalign.models import replace_head
 from repalign.papers import imani
 from repalign.probes import fit_probes
 from repalign.train import accuracy, fit

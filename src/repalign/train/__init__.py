@@ -10,7 +10,6 @@
 """
 
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
-from repalign.train.in_turn import curve_area, learning_areas, learning_curve, pretrain
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
@@ -28,14 +27,10 @@ __all__ = [
     "Snapshots",
     "accuracy",
     "crop_and_flip",
-    "curve_area",
     "fit",
     "fit_many",
-    "learning_areas",
-    "learning_curve",
     "log_epochs",
     "log_steps",
     "predict",
     "prefers_channels_last",
-    "pretrain",
 ]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from repalign.alignment import unit_rows
 from repalign.data import random_labels
 from repalign.features.hooks import extract
-from repalign.models import transfer
+from repalign.models import replace_head
 from repalign.papers.imani.pairs import class_pairs
 from repalign.probes import fit_probes
 from repalign.train import accuracy, fit
@@ -66,7 +66,7 @@ def transfers(
     shares = torch.linspace(0, 1, 101).double()
 
     def trained(model: nn.Module, x: Tensor, y: Tensor, how: Mapping[str, Any]) -> nn.Module:
-        copy = transfer.replace_head(model, classes, seed=seed)
+        copy = replace_head(model, classes, seed=seed)
         fit(copy, x, y, **how, augment=augment, seed=seed)
         return copy
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from repalign import covariance, models
-from repalign.models import MLP, VGG, SimpleCNN, transfer
+from repalign.models import MLP, VGG, SimpleCNN
 from repalign.models.initialization import generator, normal
+from repalign.papers import maennel
 
 
 def cnn(seed=0, **options):
@@ -31,16 +32,16 @@ def equal(a, b):
 
 
 def test_layers_are_what_the_papers_count():
-    assert list(transfer.layers(cnn())) == ["conv0", "conv1", "dense", "head"]
+    assert list(maennel.layers(cnn())) == ["conv0", "conv1", "dense", "head"]
     with torch.device("meta"):
         vgg, normalized = VGG(), VGG(batch_norm=True)
-    assert list(transfer.layers(vgg)) == [*(f"conv{i}" for i in range(13)), "head"]
-    with_norm = transfer.layers(normalized)
+    assert list(maennel.layers(vgg)) == [*(f"conv{i}" for i in range(13)), "head"]
+    with_norm = maennel.layers(normalized)
     assert with_norm["conv0"][:3] == ("conv0.weight", "conv0.bias", "norm0.weight")
-    assert transfer.layers(MLP(3, 2, width=(4, 4), activation="prelu"))["fc1"][-1] == "act1.weight"
+    assert maennel.layers(MLP(3, 2, width=(4, 4), activation="prelu"))["fc1"][-1] == "act1.weight"
     blocks = [f"stage{i}.{j}" for i in range(1, 5) for j in range(2)]
-    assert list(transfer.layers(models.resnet18_v2())) == ["stem", *blocks, "head"]
-    resnet = transfer.layers(models.imagenet("resnet18"))
+    assert list(maennel.layers(models.resnet18_v2())) == ["stem", *blocks, "head"]
+    resnet = maennel.layers(models.imagenet("resnet18"))
     assert list(resnet)[:3] == ["conv1", "layer1.0", "layer1.1"]
 
 
@@ -49,7 +50,7 @@ def test_every_tensor_belongs_to_one_layer(name):
     options = dict(mlp=dict(inputs=12, outputs=2), rbf=dict(inputs=12)).get(name, {})
     with torch.device("meta"):
         net = models.build(name, **options)
-    keys = [key for group in transfer.layers(net).values() for key in group]
+    keys = [key for group in maennel.layers(net).values() for key in group]
     assert sorted(keys) == sorted(net.state_dict())
 
 
@@ -57,8 +58,8 @@ def test_every_tensor_belongs_to_one_layer(name):
 def test_the_first_k_layers_are_copied(k):
     source, target = trained(cnn(1)), cnn(2)
     before = target.state_dict()["conv0.weight"].clone()
-    moved = transfer.copy_layers(source, target, k)
-    copied = {key for name in list(transfer.layers(source))[:k] for key in transfer.layers(source)[name]}
+    moved = maennel.copy_layers(source, target, k)
+    copied = {key for name in list(maennel.layers(source))[:k] for key in maennel.layers(source)[name]}
     assert {key for key, same in equal(moved, source).items() if same} == copied
     assert {key for key, same in equal(moved, target).items() if not same} == copied
     assert torch.equal(target.conv0.weight, before)  # the target itself stays
@@ -68,41 +69,22 @@ def test_the_first_k_layers_are_copied(k):
 def test_running_averages_are_copied_too():
     source, target = models.preact_resnet18(k=2, seed=1), models.preact_resnet18(k=2, seed=2)
     source(normal((4, 3, 8, 8), generator(0)))
-    moved = transfer.copy_layers(source, target, 3)
+    moved = maennel.copy_layers(source, target, 3)
     assert torch.equal(moved.stage1[1].norm1.running_mean, source.stage1[1].norm1.running_mean)
     assert torch.equal(moved.stage2[0].norm1.running_mean, target.stage2[0].norm1.running_mean)
 
 
-@pytest.mark.parametrize("name, path", [("mlp", "head"), ("resnet18", "fc"), ("vit_small", "heads.head")])
-def test_head_is_replaced(name, path):
-    options = dict(inputs=4, width=8) if name == "mlp" else {}
-    net = models.build(name, outputs=10, **options)
-    new = transfer.replace_head(net, 3, seed=1)
-    assert new.get_submodule(path).out_features == 3
-    assert net.get_submodule(path).out_features == 10
-    same = equal(new, net)
-    assert {key for key in same if not same[key]} == {f"{path}.weight", f"{path}.bias"}
-    again, other = transfer.replace_head(net, 3, seed=1), transfer.replace_head(net, 3, seed=2)
-    assert all(equal(new, again).values())
-    assert not all(equal(new, other).values())
-    double = transfer.replace_head(net.double(), 3)
-    assert double.get_submodule(path).weight.dtype == torch.float64
-
-
-def test_reinitialized_layers_are_fresh_and_the_others_kept():
+def test_a_bias_is_set_to_zero_and_all_else_kept():
     net = trained(cnn())
-    fresh = transfer.reinitialize(net, ["dense", "head"], seed=3)
-    assert {key.split(".")[0] for key, same in equal(fresh, net).items() if not same} == {"dense", "head"}
-    assert not fresh.dense.bias.any()
-    bare = transfer.zero_bias(net, ["conv0"])
+    bare = maennel.zero_bias(net, ["conv0"])
     assert {key for key, same in equal(bare, net).items() if not same} == {"conv0.bias"}
 
 
 @pytest.mark.parametrize("biases", ["layer", "network"])
 def test_rescaled_layers_have_the_norm_of_the_start(biases):
-    start = transfer.norms(cnn())
+    start = maennel.norms(cnn())
     assert start["conv0"] == pytest.approx(float(cnn().conv0.weight.detach().norm()))
-    scaled = transfer.rescale(trained(cnn()), start, biases=biases)
+    scaled = maennel.rescale(trained(cnn()), start, biases=biases)
     for name, norm in start.items():
         layer = scaled.get_submodule(name)
         weight = layer.weight.detach().double().square().sum()
@@ -112,26 +94,23 @@ def test_rescaled_layers_have_the_norm_of_the_start(biases):
 
 def test_the_networks_of_figure_5_one_step_after_the_other():
     before, fresh = SimpleCNN((3, 8, 8), 5, convs=1, filters=40, units=12), cnn(3, convs=1, filters=40)
-    start = transfer.norms(before)
+    start = maennel.norms(before)
     upstream = trained(before)
-    pretrained = transfer.replace_head(transfer.rescale(upstream, start), 10, seed=1)
-    assert {name: transfer.norms(pretrained)[name] for name in ("conv0", "dense")} == pytest.approx(
+    pretrained = models.replace_head(maennel.rescale(upstream, start), 10, seed=1)
+    assert {name: maennel.norms(pretrained)[name] for name in ("conv0", "dense")} == pytest.approx(
         {name: start[name] for name in ("conv0", "dense")}
     )
     assert pretrained.head.out_features == 10
     assert not pretrained.head.bias.any()
-    conv = transfer.reinitialize(pretrained, ["dense"], seed=2)
-    same = equal(conv, pretrained)
-    assert {key for key in same if not same[key]} == {"dense.weight", "dense.bias"}
-    bare = transfer.zero_bias(conv, ["conv0"])
+    bare = maennel.zero_bias(pretrained, ["conv0"])
     assert torch.equal(bare.conv0.weight, pretrained.conv0.weight)
     assert not bare.conv0.bias.any()
-    covariance = transfer.filter_covariance(pretrained, "conv0")
-    sampled = transfer.rescale(transfer.sample_filters(fresh, "conv0", covariance), transfer.norms(fresh))
-    assert transfer.norms(sampled) == pytest.approx(transfer.norms(fresh))
+    covariance = maennel.filter_covariance(pretrained, "conv0")
+    sampled = maennel.rescale(maennel.sample_filters(fresh, "conv0", covariance), maennel.norms(fresh))
+    assert maennel.norms(sampled) == pytest.approx(maennel.norms(fresh))
     assert torch.equal(sampled.dense.weight, fresh.dense.weight)
     # Transferring the first layer alone: the others are those of the network it goes to.
-    one = transfer.copy_layers(pretrained, fresh, 1)
+    one = maennel.copy_layers(pretrained, fresh, 1)
     assert torch.equal(one.conv0.bias, pretrained.conv0.bias)
     assert torch.equal(one.dense.weight, fresh.dense.weight)
 
@@ -139,10 +118,10 @@ def test_the_networks_of_figure_5_one_step_after_the_other():
 @given(st.integers(0, 2**31), st.booleans())
 def test_rescaling_keeps_predictions(seed, deep):
     net = MLP(4, 3, width=(6,) * (4 if deep else 1), seed=seed).double()
-    start = transfer.norms(net)
+    start = maennel.norms(net)
     trained(net, seed)
     x = normal((9, 4), generator(seed), torch.float64)
-    out, scaled = net(x), transfer.rescale(net, start, biases="network")(x)
+    out, scaled = net(x), maennel.rescale(net, start, biases="network")(x)
     # One positive number for all outputs.
     torch.testing.assert_close(scaled / scaled.norm(), out / out.norm())
 
@@ -154,11 +133,11 @@ def test_scaling_biases_layer_by_layer_can_change_predictions():
         net.fc1.weight.fill_(4.0)
         net.head.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         net.head.bias.copy_(torch.tensor([0.0, 4.0]))
-    scaled = transfer.rescale(net, {"fc1": 1.0, "head": 1.0})
+    scaled = maennel.rescale(net, {"fc1": 1.0, "head": 1.0})
     x = torch.tensor([[1.0]], dtype=torch.float64)
     assert net(x).argmax() == 0
     assert scaled(x).argmax() == 1
-    assert transfer.rescale(net, {"fc1": 1.0, "head": 1.0}, biases="network")(x).argmax() == 0
+    assert maennel.rescale(net, {"fc1": 1.0, "head": 1.0}, biases="network")(x).argmax() == 0
 
 
 def spread(d, seed=0):
@@ -169,21 +148,21 @@ def spread(d, seed=0):
 def test_sampled_filters_have_the_covariance():
     sigma = spread(27)
     net = trained(SimpleCNN((3, 4, 4), filters=20_000, convs=1, units=1))
-    sampled = transfer.sample_filters(net, "conv0", sigma, seed=1)
-    got = transfer.filter_covariance(sampled, "conv0")
+    sampled = maennel.sample_filters(net, "conv0", sigma, seed=1)
+    got = maennel.filter_covariance(sampled, "conv0")
     torch.testing.assert_close(got, sigma, atol=0.05 * float(sigma.diagonal().max()), rtol=0)
-    moments = transfer.filter_covariance(sampled, "conv0", center=False)
+    moments = maennel.filter_covariance(sampled, "conv0", center=False)
     torch.testing.assert_close(got, moments, atol=1e-3, rtol=0)
     assert not sampled.conv0.bias.any()
     assert torch.equal(sampled.dense.weight, net.dense.weight)
-    again = transfer.sample_filters(net, "conv0", sigma.numpy(), seed=1)
+    again = maennel.sample_filters(net, "conv0", sigma.numpy(), seed=1)
     assert torch.equal(again.conv0.weight, sampled.conv0.weight)
 
 
 def test_a_covariance_of_low_rank_is_sampled_in_its_range():
     v = torch.linalg.qr(normal((27, 2), generator(0), torch.float64)).Q
-    net = transfer.sample_filters(cnn(), "conv0", v @ v.mT, seed=0)
-    w = transfer.filters(net, "conv0").double()
+    net = maennel.sample_filters(cnn(), "conv0", v @ v.mT, seed=0)
+    w = maennel.filters(net, "conv0").double()
     torch.testing.assert_close(w @ v @ v.mT, w, atol=1e-6, rtol=0)
 
 
@@ -194,21 +173,21 @@ def test_the_first_transfer_function_is_that_of_its_parts():
         (models.resnet18_v2(width=4, groups=2), "stem", 2),
     ):
         size = net.get_submodule(name).kernel_size[0]
-        found = transfer.first_transfer_function(net, images)
+        found = maennel.first_transfer_function(net, images)
         patches = covariance.patch_covariance(images.double(), size, stride=stride)
-        filters = transfer.filter_covariance(net, name, center=False)
+        filters = maennel.filter_covariance(net, name, center=False)
         expected = covariance.transfer_function(patches, filters)
         assert torch.allclose(found.tau, expected.tau)
         assert torch.allclose(found.sigma, expected.sigma)
     with pytest.raises(ValueError, match="should be a convolution"):
-        transfer.first_transfer_function(MLP(4, 2), images)
+        maennel.first_transfer_function(MLP(4, 2), images)
 
 
 @pytest.mark.parametrize("which, shift", [("top", 0), ("top", 3), ("bottom", 0), ("bottom", 2)])
 def test_eigenvector_filters(which, shift):
     sigma = spread(54)
-    net = transfer.eigenvector_filters(trained(cnn()), "conv1", sigma, which=which, shift=shift)
-    w = transfer.filters(net, "conv1").double()
+    net = maennel.eigenvector_filters(trained(cnn()), "conv1", sigma, which=which, shift=shift)
+    w = maennel.filters(net, "conv1").double()
     torch.testing.assert_close(w @ w.mT, torch.eye(6).double(), atol=1e-6, rtol=0)
     value = torch.from_numpy(np.linalg.eigvalsh(sigma.numpy()).copy())
     expected = (value.flip(0) if which == "top" else value)[shift : shift + 6]
@@ -219,11 +198,11 @@ def test_eigenvector_filters(which, shift):
 
 def test_eigenvector_filters_are_weighted_and_signed():
     tau = [4.0, 3.0, 2.0, 1.0, 1.0, 1.0]
-    plain = transfer.eigenvector_filters(cnn(), "conv0", spread(27), tau=tau)
-    norms = transfer.filters(plain, "conv0").norm(dim=1)
+    plain = maennel.eigenvector_filters(cnn(), "conv0", spread(27), tau=tau)
+    norms = maennel.filters(plain, "conv0").norm(dim=1)
     torch.testing.assert_close(norms, torch.tensor(tau))
-    signed = transfer.eigenvector_filters(cnn(), "conv0", spread(27), tau=tau, seed=1)
-    ratio = (transfer.filters(signed, "conv0") / transfer.filters(plain, "conv0")).mean(1)
+    signed = maennel.eigenvector_filters(cnn(), "conv0", spread(27), tau=tau, seed=1)
+    ratio = (maennel.filters(signed, "conv0") / maennel.filters(plain, "conv0")).mean(1)
     torch.testing.assert_close(ratio.abs(), torch.ones(6))
     assert -6 < float(ratio.sum()) < 6
 
@@ -234,23 +213,21 @@ NET = cnn()
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: transfer.copy_layers(NET, NET, 5), "from 0 to 4"),
-        (lambda: transfer.copy_layers(cnn(filters=5), NET, 1), r"conv0.weight has shape \(6, 3, 3, 3\)"),
-        (lambda: transfer.copy_layers(MLP(3, 2), NET, 1), "not there, but fc1, fc2"),
-        (lambda: transfer.rescale(models.preact_resnet18(k=2), {}), "do not rescale those"),
-        (lambda: transfer.rescale(VGG(batch_norm=True), {}), "without normalization"),
-        (lambda: transfer.rescale(NET, {"conv0": 1.0}), "layers conv0, conv1, dense, head, but are of conv0"),
-        (lambda: transfer.rescale(NET, transfer.norms(NET), biases="none"), "layer or network"),
-        (lambda: transfer.rescale(NET, dict.fromkeys(transfer.layers(NET), 0.0)), "above 0"),
-        (lambda: transfer.sample_filters(NET, "conv9", spread(27)), "the layers are conv0"),
-        (lambda: transfer.sample_filters(NET, "conv1", spread(27)), "should be 54 × 54"),
-        (lambda: transfer.sample_filters(NET, "conv0", -spread(27)), "negative eigenvalues"),
-        (lambda: transfer.eigenvector_filters(NET, "conv0", spread(27), which="middle"), "top or bottom"),
-        (lambda: transfer.eigenvector_filters(NET, "conv0", spread(27), shift=22), "there are 5 eigen"),
-        (lambda: transfer.eigenvector_filters(NET, "conv0", spread(27), tau=[1.0, 2.0]), "each of 6"),
-        (lambda: transfer.replace_head(nn.Sequential(nn.ReLU()), 2), "no dense layer"),
-        (lambda: transfer.replace_head(nn.Linear(2, 2), 2), "single dense layer"),
-        (lambda: transfer.layers(nn.ReLU()), "no layer with weights"),
+        (lambda: maennel.copy_layers(NET, NET, 5), "from 0 to 4"),
+        (lambda: maennel.copy_layers(cnn(filters=5), NET, 1), r"conv0.weight has shape \(6, 3, 3, 3\)"),
+        (lambda: maennel.copy_layers(MLP(3, 2), NET, 1), "not there, but fc1, fc2"),
+        (lambda: maennel.rescale(models.preact_resnet18(k=2), {}), "do not rescale those"),
+        (lambda: maennel.rescale(VGG(batch_norm=True), {}), "without normalization"),
+        (lambda: maennel.rescale(NET, {"conv0": 1.0}), "layers conv0, conv1, dense, head, but are of conv0"),
+        (lambda: maennel.rescale(NET, maennel.norms(NET), biases="none"), "layer or network"),
+        (lambda: maennel.rescale(NET, dict.fromkeys(maennel.layers(NET), 0.0)), "above 0"),
+        (lambda: maennel.sample_filters(NET, "conv9", spread(27)), "the layers are conv0"),
+        (lambda: maennel.sample_filters(NET, "conv1", spread(27)), "should be 54 × 54"),
+        (lambda: maennel.sample_filters(NET, "conv0", -spread(27)), "negative eigenvalues"),
+        (lambda: maennel.eigenvector_filters(NET, "conv0", spread(27), which="middle"), "top or bottom"),
+        (lambda: maennel.eigenvector_filters(NET, "conv0", spread(27), shift=22), "there are 5 eigen"),
+        (lambda: maennel.eigenvector_filters(NET, "conv0", spread(27), tau=[1.0, 2.0]), "each of 6"),
+        (lambda: maennel.layers(nn.ReLU()), "no layer with weights"),
     ],
 )
 def test_bad_input_says_what_to_do(call, message):

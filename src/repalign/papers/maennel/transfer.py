@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from repalign._arrays import check
 from repalign.covariance import TransferFunction, patch_covariance, transfer_function
 from repalign.covariance import filter_covariance as covariance_of
-from repalign.models.initialization import Seed, generator, initialize, normal, own_randomness
+from repalign.models.initialization import Seed, generator, normal
 
 M = TypeVar("M", bound=nn.Module)
 Matrix = Float[Tensor, "d d"] | Float[np.ndarray, "d d"]
@@ -63,27 +63,6 @@ def layers(model: nn.Module) -> dict[str, tuple[str, ...]]:
     return {name: tuple(key for key in keys if key in stored) for name, keys in found.items()}
 
 
-def replace_head(model: M, outputs: int, *, init: str = "he", init_scale: float = 1.0, seed: Seed = 0) -> M:
-    """The same network with a fresh last dense layer of ``outputs`` units (A.4).
-
-    >>> from repalign.models import MLP
-    >>> replace_head(MLP(5, 3), 7).head.out_features
-    7
-    """
-    model = copy.deepcopy(model)
-    heads = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
-    if not heads:
-        raise ValueError(f"{type(model).__name__} has no dense layer to replace.")
-    name, old = heads[-1]
-    with own_randomness():
-        head = nn.Linear(old.in_features, outputs, bias=old.bias is not None).to(old.weight)
-    initialize(head, init, scale=init_scale, seed=seed, width=old.in_features)
-    if name == "":
-        raise ValueError("the network is a single dense layer: build a new one instead.")
-    model.set_submodule(name, head)
-    return model
-
-
 def copy_layers(source: nn.Module, target: M, k: int) -> M:
     """``target`` with its first ``k`` layers taken from ``source``, with running averages (figure 6)."""
     ours, theirs = layers(target), layers(source)
@@ -100,20 +79,6 @@ def copy_layers(source: nn.Module, target: M, k: int) -> M:
             )
     model = copy.deepcopy(target)
     model.load_state_dict({**new, **{key: old[key] for key in keys}})
-    return model
-
-
-def reinitialize(
-    model: M, names: Sequence[str], *, init: str = "he", init_scale: float = 1.0, seed: Seed = 0
-) -> M:
-    """Fresh weights in the layers ``names``, the others as they are (figure 5: ``["dense", "head"]``)."""
-    model, g = copy.deepcopy(model), generator(seed)
-    for name in names:
-        module = _get(model, name)
-        initialize(module, init, scale=init_scale, seed=g)
-        for part in module.modules():
-            if isinstance(part, (nn.GroupNorm, nn.LayerNorm, nn.BatchNorm2d)):
-                part.reset_parameters()
     return model
 
 
@@ -144,7 +109,7 @@ def norms(model: nn.Module) -> dict[str, float]:
 def rescale(model: M, to: Mapping[str, float], *, biases: str = "layer") -> M:
     """Every layer scaled so that its norm is ``to[layer]``, the one at initialization (A.4).
 
-    Do this before :func:`replace_head`: a fresh head has its own norm.
+    Do this before :func:`repalign.models.replace_head`: a fresh head has its own norm.
     ``biases="layer"`` is what the paper says: all parameters of a layer times one positive number. It
     says too that this changes no prediction, which holds without biases only: behind a layer scaled
     by a, a bias would have to be scaled by a as well. ``biases="network"`` does so, with the norms of

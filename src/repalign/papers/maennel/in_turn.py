@@ -2,11 +2,12 @@
 
 >>> import torch
 >>> from repalign import data, models
+>>> from repalign.papers.maennel import copy_layers
 >>> x, y = torch.randn(64, 1, 6, 6), data.random_labels(64, 3, seed=0)
 >>> net = models.SimpleCNN((1, 6, 6), 3, convs=1, filters=4, units=8, seed=0)
 >>> trained = pretrain(net, x, y, epochs=2, lr=0.01, seed=0)
 >>> fresh = models.SimpleCNN((1, 6, 6), 2, convs=1, filters=4, units=8, seed=1)
->>> moved = models.transfer.copy_layers(trained, fresh, 2)      # all but the head
+>>> moved = copy_layers(trained, fresh, 2)      # all but the head
 >>> history = learning_curve(moved, x, y % 2, epochs=3, lr=0.01, seed=0)
 >>> history.steps, 0 <= curve_area(history) <= 1
 ([0, 1, 2, 3], True)
@@ -19,9 +20,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from repalign.models import transfer
-from repalign.train.history import DivergedError, History
-from repalign.train.loop import fit
+from repalign.papers.maennel import transfer
+from repalign.train import DivergedError, History, fit
 
 M = TypeVar("M", bound=nn.Module)
 # A.3: SGD with momentum 0.9, batches of 256, the learning rate divided by 3 after each third of all steps.
