@@ -9,7 +9,6 @@
 """
 
 from repalign.features.hooks import activation_rates, extract
-from repalign.features.resemblance import layer_cka
 from repalign.features.survey import Layer, Layers, layers
 
 __all__ = [
@@ -17,6 +16,5 @@ __all__ = [
     "Layers",
     "activation_rates",
     "extract",
-    "layer_cka",
     "layers",
 ]

@@ -1,4 +1,4 @@
-"""Networks of many depths side by side: a column of layers for each, and where a quantity peaks."""
+"""Lou et al.: networks of many depths side by side, a column of layers each, and where a quantity peaks."""
 
 from __future__ import annotations
 
