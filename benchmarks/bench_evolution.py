@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from timing import exponent, machine, product_rate, write
 
-from repalign.features.evolution import Kernels
 from repalign.kernels.grid import packed_length
+from repalign.papers.sharon.evolution import Kernels
 
 # Features of each layer at width 64: 64 × 32 × 32, the same, 128 × 16 × 16, ..., ten outputs.
 LAYERS = {"stem": 65536, "stage1": 65536, "stage2": 32768, "stage3": 16384, "stage4": 8192, "head": 10}

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from repalign import models, study
 from repalign.alignment import unit_rows
 from repalign.data import load
-from repalign.features import sparse
 from repalign.machine import memory
+from repalign.papers.imani import sparse
 from repalign.train import fit, fit_many
 
 

@@ -77,7 +77,6 @@ def measure_alignment():
             alignment.alignment_curve(phi, y), alignment.alignment_curve(phi, y, torch.rand(5))
             alignment.cumulative_power(phi, y), alignment.cumulative_power(phi @ phi.mT, y)
         alignment.pair_spectra(phi @ phi.mT, torch.arange(n) % 3)
-    alignment.class_pairs(normal(30, 4), torch.arange(30) % 3, torch.rand(5))
     alignment.iteration_bound(1.0, 0.5, 0.1, 1.0)
     alignment.iteration_bound(torch.tensor([1.0, 2.0]), 0.5, 0.1, 1.0)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from repalign.alignment import (
     alignment,
     alignment_curve,
-    class_pairs,
     cumulative_power,
     gd_loss,
     iteration_bound,
@@ -472,30 +471,3 @@ def test_row_blocks_are_pairs():
 def test_complex_features_are_refused():
     with pytest.raises(TypeError, match="should be real"):
         spectrum(torch.ones(3, 2, dtype=torch.complex64), torch.ones(3))
-
-
-def test_class_pairs_are_the_binary_tasks_one_by_one():
-    g = torch.Generator().manual_seed(0)
-    phi, y = unit_rows(torch.randn(31, 5, generator=g, dtype=torch.float64)), torch.arange(31) % 3 + 4
-    tau = torch.linspace(0, 1, 7, dtype=torch.float64)
-    got = class_pairs(phi, y, tau)
-    assert got.value.shape == (3, 7)
-    for k, (a, b) in enumerate([(4, 5), (4, 6), (5, 6)]):
-        rows = (y == a) | (y == b)
-        n = int(rows.sum())
-        s = spectrum(phi[rows], (2.0 * (y[rows] == b) - 1).double())
-        torch.testing.assert_close(got.area[k], s.area() / n**1.5)
-        torch.testing.assert_close(got.value[k], s.alignment(tau * n**0.5) / n)
-    assert isinstance(class_pairs(phi.numpy(), y.numpy(), tau.numpy()).area, np.ndarray)
-
-
-def test_the_area_of_two_classes_that_each_share_a_row_is_known():
-    got = class_pairs(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1]), torch.zeros(1))
-    assert float(got.area) == pytest.approx(0.5**0.5)
-
-
-def test_class_pairs_need_two_classes():
-    with pytest.raises(ValueError, match="two classes or more, but holds"):
-        class_pairs(torch.eye(3), torch.zeros(3, dtype=torch.long), torch.zeros(1))
-    with pytest.raises(ValueError, match="one row per sample"):
-        class_pairs(torch.eye(3), torch.arange(4), torch.zeros(1))

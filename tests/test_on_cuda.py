@@ -27,10 +27,11 @@ from repalign import (
     tangent,
     train,
 )
-from repalign.features import negative_transfer, sparse
 from repalign.machine import devices
-from repalign.models import transfer, weights
+from repalign.models import weights
 from repalign.models.initialization import Seeded
+from repalign.papers import imani, maennel
+from repalign.papers.imani import negative_transfer, sparse
 
 
 def drawn(*shape, seed=0, dtype=torch.float64):
@@ -97,7 +98,7 @@ MEASURES = {
     "alignment_curve at thresholds": lambda on: alignment.alignment_curve(on(PHI), on(Y), on(Y.abs())),
     "cumulative_power of a kernel": lambda on: alignment.cumulative_power(on(KERNEL), on(TARGETS)),
     "cumulative_power of features": lambda on: alignment.cumulative_power(on(PHI), on(Y), kind="features"),
-    "class_pairs": lambda on: alignment.class_pairs(on(PHI), on(LABELS), torch.linspace(0, 1, 5)),
+    "class_pairs": lambda on: imani.class_pairs(on(PHI), on(LABELS), torch.linspace(0, 1, 5)),
     "gd_loss": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, STEPS),
     "gd_loss, steps there": lambda on: alignment.gd_loss(alignment.spectrum(on(PHI), on(Y)), 0.01, on(STEPS)),
     "predicted_error": lambda on: [
@@ -192,9 +193,9 @@ MEASURES = {
     ),
 }
 OTHERS = {
-    "rbf features": lambda on: features.rbf(on(PHI), on(PHI[:2])),
-    "hog": lambda on: features.hog(on(drawn(2, 1, 32, 32).sigmoid())),
-    "dictionary": lambda on: features.dictionary(on(PHI), 4, passes=1),
+    "rbf features": lambda on: imani.rbf(on(PHI), on(PHI[:2])),
+    "hog": lambda on: imani.hog(on(drawn(2, 1, 32, 32).sigmoid())),
+    "dictionary": lambda on: imani.dictionary(on(PHI), 4, passes=1),
     "learn_atoms": lambda on: sparse.learn_atoms(on(PHI), 4, alpha=0.1, passes=2),
     "sparse_codes": lambda on: sparse.sparse_codes(on(PHI), on(PHI[:3]), 0.1),
     "labels": lambda on: [
@@ -710,16 +711,16 @@ def test_networks_with_weights_from_registries(name):
     module, prepare = filled(known.build), replace(known.preprocess, size=64)
     x = PIXELS[:2].sigmoid()
     net = weights.Pretrained(module, prepare, name, "", "", "", known.complete, known.build)
-    expected = features.last_hidden(net, x)
+    expected = imani.last_hidden(net, x)
     with torch.no_grad():
         same(lambda on: [prepare(on(x)), prepare(on(x[:, :1])), on(module)(prepare(on(x)))])
     with fake_cuda.installed():
         for images in (x, x.cuda()):
-            found = features.last_hidden(net, images, device="cuda")
+            found = imani.last_hidden(net, images, device="cuda")
             assert found.device == images.device
             torch.testing.assert_close(found.cpu(), expected)
             if name != "mobilenet_v2":  # whose mean over positions is not a module
-                assert features.last_map(net, images, device="cuda").device == images.device
+                assert imani.last_map(net, images, device="cuda").device == images.device
 
 
 def test_preprocessing_at_its_own_size():
@@ -747,14 +748,14 @@ def test_transfer_between_networks():
         source, target = (
             on(models.SimpleCNN((3, 8, 8), 2, convs=2, filters=20, units=4, seed=seed)) for seed in (0, 1)
         )
-        covariance = transfer.filter_covariance(source, "conv0")
+        covariance = maennel.filter_covariance(source, "conv0")
         return [
             covariance,
-            *transfer.copy_layers(source, target, 1).parameters(),
-            *transfer.replace_head(source, 3).parameters(),
-            *transfer.sample_filters(source, "conv0", covariance).parameters(),
-            *transfer.eigenvector_filters(source, "conv0", covariance).parameters(),
-            *transfer.rescale(source, transfer.norms(target)).parameters(),
+            *maennel.copy_layers(source, target, 1).parameters(),
+            *models.replace_head(source, 3).parameters(),
+            *maennel.sample_filters(source, "conv0", covariance).parameters(),
+            *maennel.eigenvector_filters(source, "conv0", covariance).parameters(),
+            *maennel.rescale(source, maennel.norms(target)).parameters(),
         ]
 
     same(run)

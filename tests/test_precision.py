@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from repalign import alignment, covariance, kernels, linear, propagation
+from repalign.papers import imani
 
 
 def normal(*shape, seed=0):
@@ -37,7 +38,7 @@ CALLS = {
     alignment.cumulative_power: ([PHI, Y], alignment.cumulative_power),
     alignment.kernel_spectrum: ([K, Y], alignment.kernel_spectrum),
     alignment.pair_spectra: ([K], lambda k: alignment.pair_spectra(k, torch.arange(40) % 3)[0, 2]),
-    alignment.class_pairs: ([PHI], lambda x: alignment.class_pairs(x, CLASSES, TAU)),
+    imani.class_pairs: ([PHI], lambda x: imani.class_pairs(x, CLASSES, TAU)),
     alignment.gd_loss: ([PHI, Y], lambda x, y: alignment.gd_loss(alignment.spectrum(x, y), 1e-10, STEPS)),
     alignment.predicted_error: (
         [torch.tensor([3e4, 2e4, 1.0]), torch.tensor([500.0, 400.0, 3e4])],

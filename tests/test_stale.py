@@ -202,7 +202,7 @@ def test_a_parameter_is_not_the_module_of_its_name(monkeypatch, parameter, same)
     """A page that hands all of ``data`` to something depends on all of it, one with such a parameter not."""
     page = f"from repalign import data\n\ndef cell({parameter}, seed):\n    return data\n\ncell(1, 2)\n"
     before = stale.made_by(page, "desktop")
-    monkeypatch.setattr(stale, "on_disk", lambda refusals: edited("data/cameras.py", "return", "return 1 *"))
+    monkeypatch.setattr(stale, "on_disk", lambda refusals: edited("data/subsets.py", "return", "return 1 *"))
     assert (stale.made_by(page, "desktop") == before) is same
 
 

@@ -6,7 +6,6 @@ from torch import nn
 
 from repalign import data, features, models, tangent, train
 from repalign.kernels import cka_grid
-from repalign.models import transfer
 from repalign.probes import fit_probes
 from repalign.train import SeesModel, Snapshots, fit, log_epochs, log_steps
 from test_train import weights
@@ -27,7 +26,7 @@ def test_maennel_fine_tuning_curves_at_fractions_of_epochs():
     net = models.SimpleCNN((3, 8, 8), 3, convs=1, filters=4, units=8, seed=0)
     how = dict(optimizer="momentum", lr=0.02, batch_size=12, schedule="thirds")
     fit(net, x, data.random_labels(len(x), 3, seed=0), epochs=4, **how)
-    net = transfer.replace_head(net, 3, seed=0)
+    net = models.replace_head(net, 3, seed=0)
     seen = []
     history = fit(
         net, fresh, real, epochs=3, at=(), at_steps=range(13), full_train=True,

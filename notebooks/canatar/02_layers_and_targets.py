@@ -30,8 +30,9 @@ import pandas as pd
 import torch
 from torch.optim.swa_utils import update_bn
 
-from repalign import data, features, kernels, models, plots, study, train
+from repalign import data, kernels, models, study, train
 from repalign.machine import devices
+from repalign.papers import canatar
 
 study.begin("canatar/02_layers_and_targets")
 
@@ -141,7 +142,7 @@ def one_model(skip, augment, batch, rate, momentum, seed, sets, p, device):
 
     def look(net, epoch):
         return [dict(row, images=k) for k, v in probes.items()
-                for row in features.layer_cka(net, v["input"], v)]  # fmt: skip
+                for row in canatar.layer_cka(net, v["input"], v)]  # fmt: skip
 
     how = dict(skips=skip, width=p["width"], output_scale=p["output_scale"])
     net = models.ResNet11(**how, seed=seed).to(device)
@@ -199,7 +200,7 @@ A, B, C = "target CKA, training", "target CKA, test", "input CKA, training"
 panels = {f"a: {A}": seen, f"b: {B}": both["test"], f"c: {C}": pixels}
 ticks = [f"{'–S'[skip]} {'–A'[more]} {batch} {('sgd', 'mom')[fast]} {rate:g}"
          for skip, more, batch, rate, fast, *_ in kept.index]  # fmt: skip
-fig = plots.ranked(panels, ticks=ticks, legend="layer", label="CKA")
+fig = canatar.ranked(panels, ticks=ticks, legend="layer", label="CKA")
 text = f"Figure 1: {len(kept)} networks by test accuracy (S skip connections, "
 text += "A augmentation, batch size, optimizer, rate). By the paper, layer 10 "
 text += "is the highest in a and b and the lowest in c, layer 1 the opposite."
@@ -226,7 +227,7 @@ study.claim("canatar.fig1.momentum", effects=effects, **by)
 
 # %% tags=["hide-input"]
 panels = {"a": (seen, both["test"]), "b": (pixels, seen)}
-fig = plots.spreads(panels, {"a": (A, B), "b": (C, A)}, legend="layer")
+fig = canatar.spreads(panels, {"a": (A, B), "b": (C, A)}, legend="layer")
 text = "Figure 2: mean and standard deviation. By the paper, a rises, and b "
 text += "crosses the diagonal upward."
 study.show(fig, "canatar.fig2", text, table=drawn)
@@ -297,7 +298,7 @@ for id, effects in found.items():
 
 # %% tags=["hide-input"]
 panels = {"a": nets[["Train Acc.", ACC]], "b": nets[[AVG_TRAIN, AVG, "Input"]]}
-fig = plots.ranked(panels, size=(7.4, 2.4))
+fig = canatar.ranked(panels, size=(7.4, 2.4))
 text = "Figure 6: networks by test accuracy. If the claims hold, average CKA "
 text += "with the target rises with it, and that with the input falls."
 study.show(fig, "canatar.fig6", text, table=nets)
@@ -316,7 +317,6 @@ study.claim("canatar.fig1.better", effects=effects, **by)
 # test images are shared. Kernels take all positions of a layer's maps.
 #
 # ## Try it
-#
 # 1. Set `change = {"shift": 1, "epochs": 120}`. Does augmentation gain?
 # 2. Set `change = {"output_scale": 1.0}`. How many networks diverge?
 

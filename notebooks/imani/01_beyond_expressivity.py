@@ -35,9 +35,8 @@ import pandas as pd
 import torch
 
 from repalign import data, linear, plots, study
-from repalign.features.learned import KINDS as NAMES
-from repalign.features.learned import learn_and_examine
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/01_beyond_expressivity")
 
@@ -169,9 +168,9 @@ study.show(
 # evenly spread on a logarithmic axis.
 
 # %%
-WAYS = [(kind, 1.0) for kind in NAMES] + [("rbf", 0.5)]
+WAYS = [(kind, 1.0) for kind in imani.KINDS] + [("rbf", 0.5)]
 runs = study.sweep(
-    learn_and_examine,
+    imani.learn_and_examine,
     [
         dict(samples=samples[seed], seed=seed, kind=kind, bandwidth=width)
         for kind, width in WAYS for seed in seeds
@@ -191,10 +190,10 @@ runs = study.sweep(
 
 # %% tags=["hide-input"]
 runs = runs.assign(features=[
-    NAMES[kind] + ("" if width == 1 else f", bandwidth {width}")
+    imani.KINDS[kind] + ("" if width == 1 else f", bandwidth {width}")
     for kind, width in zip(runs.kind, runs.bandwidth)
 ])  # fmt: skip
-ORDER, MAIN = list(runs.features.unique()), list(NAMES.values())
+ORDER, MAIN = list(runs.features.unique()), list(imani.KINDS.values())
 curves = runs.dropna().pivot(
     index=["what", "at"], columns=["features", "seed"], values="value"
 )

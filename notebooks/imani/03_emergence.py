@@ -37,9 +37,8 @@ import torch
 from repalign import data, features, models, plots, study, train
 from repalign.alignment import spectrum, unit_rows
 from repalign.data import labels
-from repalign.features.learned import KINDS as NAMES
-from repalign.features.learned import learn_and_examine
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/03_emergence")
 
@@ -207,9 +206,9 @@ memorized = study.sweep(
 # by the same function; what that page has computed comes from the store.
 
 # %%
-WAYS = [(kind, 1.0) for kind in NAMES] + [("rbf", 0.5)]
+WAYS = [(kind, 1.0) for kind in imani.KINDS] + [("rbf", 0.5)]
 runs = study.sweep(
-    learn_and_examine,
+    imani.learn_and_examine,
     [dict(samples=samples[i], seed=i, kind=kind, bandwidth=width)
      for kind, width in WAYS for i in seeds],
     units=s.units, epochs=s.epochs, passes=s.passes, alpha=s.alpha,
@@ -263,7 +262,7 @@ study.claim(
 
 # %% tags=["hide-input"]
 runs = runs.assign(features=[
-    NAMES[kind] + ("" if width == 1 else f", bandwidth {width}")
+    imani.KINDS[kind] + ("" if width == 1 else f", bandwidth {width}")
     for kind, width in zip(runs.kind, runs.bandwidth)
 ])  # fmt: skip
 drawn = runs.query("what == 'alignment'")
@@ -297,7 +296,7 @@ def compare(better, worse):
         yield gap.mean(), (gap > 0).mean()
 
 
-effects, names = {}, list(NAMES.values())
+effects, names = {}, list(imani.KINDS.values())
 for pair in (names[:2], names[1:]):
     gaps, ordered = zip(*compare(*pair))
     a, b = (name.split()[0] for name in pair)

@@ -31,9 +31,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from repalign import data, features, models, plots, study, train
+from repalign import data, features, models, plots, study
 from repalign.alignment import alignment_curve, spectrum, unit_rows
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/04_variety")
 
@@ -206,7 +207,7 @@ def one_run(data, test, seed, steps, depth, width, activation, optimizer,
     how = dict(optimizer=optimizer, loss=loss, batch_size=batch, seed=seed)
     how |= dict(epochs=math.ceil(steps / math.ceil(len(y) / batch)), at=[])
     rates = lr["adam" if optimizer == "adam" else "sgd"]
-    trained, path = train.fit_best_rate(new, x, y, rates=rates, **how)
+    trained, path = imani.fit_best_rate(new, x, y, rates=rates, **how)
     final = path.loss[-1]
     rows, last = [], f"act{depth}"
     for stage, net in (("initial", new()), ("trained", trained)):

@@ -34,9 +34,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, features, linear, models, plots, study
+from repalign import data, linear, models, plots, study
 from repalign.alignment import spectrum, unit_rows
 from repalign.machine import devices
+from repalign.papers import imani
 
 warnings.filterwarnings("ignore", message=".*weights is not available")
 study.begin("imani/08_pretrained_cnns")
@@ -106,7 +107,7 @@ s
 # %%
 tasks, seeds = {}, study.seeds(s.runs)
 for name in s.sets:
-    pairs = [(data.class_pair(name, seed), seed) for seed in seeds]
+    pairs = [(imani.class_pair(name, seed), seed) for seed in seeds]
     load = partial(data.load, name, shrink=True)
     try:
         train = [load("train", s.n, *pair) for pair in pairs]
@@ -154,12 +155,10 @@ DESCENTS["logistic"] = linear.logistic_descent
 def one_cell(kind, net, train, test, seed, image, words, device, **how):
     """Alignment of a representation; given a test set, how it is learned."""
     if net is None:
-        of = features.designed(kind, train.x, words=words, seed=seed)
+        of = imani.designed(kind, train.x, words=words, seed=seed)
     else:
         net = net.untrained(seed) if kind == "init" else net
-        bare = net.name == "vgg16" and not net.complete
-        of = features.last_map if bare else features.last_hidden
-        of = partial(of, net, size=image, device=device)
+        of = partial(imani.last_layer, net, size=image, device=device)
     rows, y = of(train.x).flatten(1).double(), data.signs(train.y).double()
     phi = unit_rows(rows, constant=True)
     spec, n, tau = spectrum(phi, y), len(y), plots.thresholds(len(y))

@@ -33,9 +33,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, features, models, plots, study, train
+from repalign import data, features, models, plots, study
 from repalign.alignment import pair_spectra, spectrum, unit_rows
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/09_natural_and_artificial")
 
@@ -185,14 +186,14 @@ def one_run(network, seed, o, pool, held_out, files, tau, device):
             source = data.subset(pool, o["n_source"], mine, seed)
         count = len(source.classes)
         net = models.build(**o[network], outputs=count, seed=seed).to(device)
-        past = train.fit_images(net, source, **how, **o[f"{network}_source"])
+        past = imani.fit_images(net, source, **how, **o[f"{network}_source"])
         rows.append(dict(measure="loss", source=kind, value=past.loss[-1]))
         nets[kind] = net
     last = LAST_FOUR.get(o[network]["name"]) or models.probed_layers(net)[-4:]
     for kind, other in permutations(HALVES):
         names = targets[kind]
         seen = data.subset(pool, o["n_pair"] // 2 * len(names), names, seed)
-        x = train.image_view(seen.x, side)
+        x = imani.image_view(seen.x, side)
         phis = [features.extract(nets[k], x, last) for k in (kind, other)]
         for layer, name in enumerate(last, -4):
             units = [unit_rows(p[name].double(), constant=True) for p in phis]
@@ -207,9 +208,9 @@ def one_run(network, seed, o, pool, held_out, files, tau, device):
         test = data.subset(held_out, o["n_test"], names, seed)
         what = dict(measure="accuracy", target=kind)
         for source, net in nets.items():
-            net = models.transfer.replace_head(net, len(names), seed=seed)
-            train.fit_images(net, few, **how, **o[f"{network}_tune"])
-            right = train.image_accuracy(net, test, side=side)
+            net = models.replace_head(net, len(names), seed=seed)
+            imani.fit_images(net, few, **how, **o[f"{network}_tune"])
+            right = imani.image_accuracy(net, test, side=side)
             rows.append(dict(what, source=source, value=100 * right))
     return rows
 
@@ -280,7 +281,6 @@ for weight, end in WEIGHTS.items():
 
 # %% [markdown]
 # ## Figure 15
-#
 # Test accuracy after fine-tuning, in percent, and the paper's in brackets.
 
 # %% tags=["hide-input"]

@@ -37,14 +37,8 @@ import torch
 
 from repalign import data, models, plots, study, train
 from repalign.alignment import spectrum
-from repalign.features.negative_transfer import (
-    by_pair,
-    curves_lost,
-    in_order,
-    rank_correlation,
-    transfers,
-)
 from repalign.machine import devices, vision
+from repalign.papers import imani
 
 study.begin("imani/10_negative_transfer")
 
@@ -156,7 +150,7 @@ fig, axes = plt.subplots(3, 1, figsize=(7.2, 2.4))
 for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
     one = sets[i if REAL else 0]
     x = torch.stack([one.x[one.y == k][0] for k in range(10)]) / 255
-    x = x if REAL else data.camera(x, name.lower(), seed=i)
+    x = x if REAL else imani.camera(x, name.lower(), seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0).squeeze(), cmap="gray")
     ax.set(xticks=[], yticks=[], ylabel=name)
 caption = f"Ten classes of {s.images} in each domain."
@@ -188,7 +182,7 @@ def domain(name, sets, sizes, n_test, seed, device):
         own = data.disjoint(sets[0], *sizes, seed=seed)[i]
         new = data.disjoint(sets[1], *n_test, seed=seed)[i]
         x, new_x = (
-            data.camera(one.x / 255, name.lower(), seed=10 * seed + k)
+            imani.camera(one.x / 255, name.lower(), seed=10 * seed + k)
             for k, one in ((i, own), (i + 3, new))
         )
     return [v.to(device) for v in (x, own.y, new_x, new.y)]
@@ -203,7 +197,7 @@ def start(sets, sizes, n_before, known, how, seed, device):
         model = torch.nn.Sequential(*look, net.module).eval()
         return model.to(device), "2.avgpool"
     *_, first = data.disjoint(sets[2], *sizes, n_before, seed=seed)
-    see = partial(data.camera, first.x / 255)
+    see = partial(imani.camera, first.x / 255)
     x = [see(a.lower(), seed=10 * seed + k) for k, a in enumerate(known, 6)]
     x, y = torch.cat(x).to(device), first.y.repeat(len(known)).to(device)
     small = dict(image=(1, 28, 28), convs=3, stride=2, filters=32, units=128)
@@ -219,7 +213,7 @@ def one_run(seed, sets, sizes, n_test, n_before, known, how, device):
     parts = {a: domain(a, sets, sizes, n_test, seed, device) for a in DOMAINS}
     # Shifted by up to 16 of 256 pixels, its middle is a random crop of 224.
     shift = partial(train.crop_and_flip, pad=16)
-    return transfers(
+    return imani.transfers(
         base, layer,
         seen={name: (x, y) for name, (x, y, *_) in parts.items()},
         test={name: (x, y) for name, (*_, x, y) in parts.items()},
@@ -251,7 +245,7 @@ runs = study.sweep(one_run, study.grid(seed=study.seeds(s.runs)), **fixed)
 swap = "Fashion-MNIST through simulated cameras in place of Office-31; small "
 swap += f"CNN trained on {s.before} in place of ResNet18 trained on ImageNet"
 swap, told = ("", "") if REAL else (swap, f" ({swap})")
-drawn = curves_lost(runs, DOMAINS)
+drawn = imani.curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
@@ -276,12 +270,12 @@ def effects(values, paper=None):
 
 size = "images", "network", "before", "known", "sizes", "epochs", "tune_epochs"
 by = dict(stand_in=swap, data=sets, size=size)
-before, after = by_pair(area, DOMAINS)
+before, after = imani.by_pair(area, DOMAINS)
 fall = 100 * (1 - after / before)
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
 by["measured"] = {"unit": "% of the area", "random labels learned": learned}
 study.claim("imani.fig16.reduced", effects=effects(fall), **by)
-most_first = effects(in_order(fall, DOMAINS))
+most_first = effects(imani.in_order(fall, DOMAINS))
 study.claim("imani.fig16.order", effects=most_first, **by)
 
 # %% [markdown]
@@ -302,13 +296,15 @@ caption += "column is its largest."
 study.show(fig, "imani.tab1", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
-without, tuned = by_pair(right, DOMAINS)
+without, tuned = imani.by_pair(right, DOMAINS)
 lost = without - tuned
-without, tuned = by_pair(PAPER.stack().to_frame().T, DOMAINS)
+without, tuned = imani.by_pair(PAPER.stack().to_frame().T, DOMAINS)
 paper = (without - tuned).round(1)
 by["measured"] = {"unit": "points of accuracy"}
 study.claim("imani.tab1.negative", effects=effects(lost, paper), **by)
-most_first = effects(in_order(lost, DOMAINS), in_order(paper, DOMAINS))
+most_first = effects(
+    imani.in_order(lost, DOMAINS), imani.in_order(paper, DOMAINS)
+)
 study.claim("imani.tab1.order", effects=most_first, **by)
 
 # %% [markdown]
@@ -322,7 +318,7 @@ means = {"area before": before.mean(), "area after": after.mean()}
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
 caption = "Area, as a share of the largest possible, and accuracy; means."
 study.table(pd.DataFrame(means), caption)
-rank = rank_correlation(fall, lost)
+rank = imani.rank_correlation(fall, lost)
 by["measured"] = {"unit": "Spearman's correlation over six pairs"}
 both = {"fall of area and accuracy lost": study.above(rank)}
 study.claim("imani.fig16.mirrors", effects=both, **by)

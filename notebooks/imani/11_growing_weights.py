@@ -31,10 +31,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, linear, models, plots, study, train
+from repalign import data, linear, models, plots, study
 from repalign.alignment import unit_rows
 from repalign.features import extract
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/11_growing_weights")
 
@@ -165,7 +166,7 @@ def all_runs(points, seeds, target_n, width, device, **recipe):
     shape, out = dict(depth=1, width=width, init="torch"), []
     init = [models.MLP(60, 1, seed=k, **shape).to(device) for k in seeds]
     after, own = copy.deepcopy(init), [(p.x, p.y[:, :1]) for p in points]
-    train.fit_apart(after, own, loss="squared", seeds=seeds, **recipe)
+    imani.fit_apart(after, own, loss="squared", seeds=seeds, **recipe)
     for p, seed, a, b in zip(points, seeds, init, after):
         rng = np.random.default_rng([seed, 1])
         few = torch.from_numpy(rng.permutation(len(p.x))[:target_n])

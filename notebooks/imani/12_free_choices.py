@@ -34,10 +34,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, features, plots, study
+from repalign import data, plots, study
 from repalign.alignment import unit_rows
-from repalign.features.learned import learn_and_examine
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/12_free_choices")
 
@@ -76,7 +76,7 @@ study.begin("imani/12_free_choices")
 
 # %%
 toy = unit_rows(torch.tensor([[3.0, 1, 0], [2, 2, 1], [0, 1, 1], [1, 0, 4]]))
-codes = features.dictionary(toy.double(), learned=toy.double(), alpha=0.1)
+codes = imani.dictionary(toy.double(), learned=toy.double(), alpha=0.1)
 study.table(pd.DataFrame(codes.numpy()), "Codes of four samples.")
 
 # %% [markdown]
@@ -139,7 +139,7 @@ WAYS += [dict(kind="rbf", bandwidth=width) for width in BANDWIDTHS]
 WAYS += [dict(kind="dictionary", alpha=alpha) for alpha in ALPHAS]
 usual = dict(bandwidth=1.0, alpha=0.01, units=s.units)
 runs = study.sweep(
-    learn_and_examine,
+    imani.learn_and_examine,
     [usual | way | dict(samples=samples[seed], seed=seed)
      for way, seed in product(WAYS, seeds)],
     epochs=s.epochs, passes=s.passes, device=str(devices.device(device)),

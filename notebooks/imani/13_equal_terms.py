@@ -36,9 +36,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from repalign import data, features, linear, models, plots, study
+from repalign import data, linear, models, plots, study
 from repalign.alignment import spectrum, unit_rows
 from repalign.machine import devices
+from repalign.papers import imani
 
 warnings.filterwarnings("ignore", message=".*weights is not available")
 study.begin("imani/13_equal_terms")
@@ -124,7 +125,7 @@ s
 # %%
 seeds = study.seeds(s.runs)
 for name in s.sets:
-    pairs = [(data.class_pair(name, seed), seed) for seed in seeds]
+    pairs = [(imani.class_pair(name, seed), seed) for seed in seeds]
     load = partial(data.load, name, shrink=True)
     try:
         train = [load("train", s.n, *pair) for pair in pairs]
@@ -180,10 +181,10 @@ def made(kind, net, size, train, test, seed, words, device):
     """Features of training and test images, by name; of a map two kinds."""
     if net is None:
         x, other = (enlarged(part.x, size) for part in (train, test))
-        of = features.designed(kind, x, words=words, seed=seed)
+        of = imani.designed(kind, x, words=words, seed=seed)
         return {"": (of(x), of(other))}
     bare = net.name == "vgg16" and not net.complete
-    of = features.last_map if bare else features.last_hidden
+    of = imani.last_map if bare else imani.last_hidden
     of = partial(of, net, size=size, device=device)
     both = of(train.x), of(test.x)
     found = {"": tuple(rows.flatten(1) for rows in both)}

@@ -35,15 +35,8 @@ import pandas as pd
 import torch
 
 from repalign import data, models, plots, study, train
-from repalign.alignment import class_pairs
-from repalign.features.negative_transfer import (
-    by_pair,
-    curves_lost,
-    in_order,
-    rank_correlation,
-    transfers,
-)
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/14_negative_transfer_from_imagenet")
 
@@ -76,7 +69,7 @@ study.begin("imani/14_negative_transfer_from_imagenet")
 # %%
 y = torch.tensor([0, 0, 1, 1, 2, 2])
 toy = {"together": torch.eye(3)[y], "one by one": torch.eye(6)}
-tasks = [class_pairs(phi, y, torch.zeros(1)) for phi in toy.values()]
+tasks = [imani.class_pairs(phi, y, torch.zeros(1)) for phi in toy.values()]
 areas = {"mean area": [float(one.area.mean()) for one in tasks]}
 study.table(pd.DataFrame(areas, list(toy)), "Telling apart costs area.")
 
@@ -154,7 +147,7 @@ study.table(pd.DataFrame(about, [net.name]), "The network before all tasks.")
 fig, axes = plt.subplots(3, 1, figsize=(7.2, 2.4))
 first = torch.stack([own.x[own.y == k][0] for k in own.y.unique()]) / 255
 for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
-    x = data.camera(first, name.lower(), seed=i)
+    x = imani.camera(first, name.lower(), seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0))
     ax.set(xticks=[], yticks=[], ylabel=name)
 caption = "One image of each class through each camera."
@@ -179,7 +172,7 @@ def views(images, sizes, seed, device):
     parts = data.disjoint(images, *sizes, seed=seed)
     return {
         name: (
-            data.camera(one.x / 255, name.lower(), seed=seed + k).to(device),
+            imani.camera(one.x / 255, name.lower(), seed=seed + k).to(device),
             one.y.to(device),
         )
         for k, (name, one) in enumerate(zip(DOMAINS, parts))
@@ -194,7 +187,7 @@ def one_run(seed, own, new, net, o, how, device):
     seen = views(own, o["sizes"], 10 * seed, device)
     test = views(new, o["n_test"], 10 * seed + 5, device)
     shift = partial(train.crop_and_flip, pad=o["shift"])
-    return transfers(
+    return imani.transfers(
         base, "trunk", seen, test, classes=classes, source=how["source"],
         target=how["target"], seed=seed, labels_seed=100 * seed,
         augment=shift if o["shift"] else None,
@@ -219,7 +212,7 @@ runs = study.sweep(
 # with it, averaged over the target's binary tasks.
 
 # %% tags=["hide-input"]
-drawn = curves_lost(runs, DOMAINS)
+drawn = imani.curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
@@ -245,14 +238,14 @@ def effects(values):
     return {name: study.above(values[name]) for name in values}
 
 
-before, after = by_pair(area, DOMAINS)
+before, after = imani.by_pair(area, DOMAINS)
 fall = 100 * (1 - after / before)
 size = ("network", "classes", "image", "sizes", "epochs", "tune_epochs")
 by = dict(stand_in=swap, data=[own, new], size=size)
 learned = runs.groupby("source")["learned"].mean().dropna().to_dict()
 by["measured"] = {"unit": "% of the area", "random labels learned": learned}
 study.claim("imani.fig16.imagenet.reduced", effects=effects(fall), **by)
-most_first = effects(in_order(fall, DOMAINS))
+most_first = effects(imani.in_order(fall, DOMAINS))
 study.claim("imani.fig16.imagenet.order", effects=most_first, **by)
 
 # %% [markdown]
@@ -271,11 +264,11 @@ caption += "column is its largest."
 study.show(fig, "imani.tab1.imagenet", caption, table=ours.reset_index())
 
 # %% tags=["hide-input"]
-without, tuned = by_pair(right, DOMAINS)
+without, tuned = imani.by_pair(right, DOMAINS)
 lost = without - tuned
 by["measured"] = {"unit": "points of accuracy"}
 study.claim("imani.tab1.imagenet.negative", effects=effects(lost), **by)
-most_first = effects(in_order(lost, DOMAINS))
+most_first = effects(imani.in_order(lost, DOMAINS))
 study.claim("imani.tab1.imagenet.order", effects=most_first, **by)
 
 # %% [markdown]
@@ -297,7 +290,7 @@ caption = f"Is the harm largest where alignment fell most ({swap})?"
 study.show(fig, "imani.mirrors", caption, table=dots)
 
 # %% tags=["hide-input"]
-rank = rank_correlation(fall, lost)
+rank = imani.rank_correlation(fall, lost)
 by["measured"] = {"unit": "Spearman's correlation over six pairs"}
 same = {"fall of area and accuracy lost": study.above(rank)}
 study.claim("imani.fig16.imagenet.mirrors", effects=same, **by)
@@ -324,7 +317,7 @@ caption = f"Linear probes on features that were not fine-tuned ({swap})."
 study.show(fig, "imani.tab1.probe", caption, table=seen.reset_index())
 
 # %% tags=["hide-input"]
-without, frozen = by_pair(probed, DOMAINS)
+without, frozen = imani.by_pair(probed, DOMAINS)
 by["measured"] = {"unit": "points of accuracy"}
 gone = effects(without - frozen)
 study.claim("imani.tab1.imagenet.probe", effects=gone, **by)

@@ -29,9 +29,10 @@
 import pandas as pd
 import torch
 
-from repalign import data, features, models, plots, study, train
+from repalign import data, features, models, plots, study
 from repalign.alignment import spectrum, unit_rows
 from repalign.machine import devices
+from repalign.papers import imani
 
 study.begin("imani/15_first_weights")
 
@@ -161,7 +162,7 @@ def one_run(data, seed, network, way, steps, rates, device):
         return made.to(device)
 
     rates = rates if optimizer == "sgd" else [0.001]
-    trained, path = train.fit_best_rate(new, x, y, rates=rates, **how)
+    trained, path = imani.fit_best_rate(new, x, y, rates=rates, **how)
     stages = dict(initial=new(), trained=trained)
     phis = {
         k: features.extract(net, x, last)[last] for k, net in stages.items()

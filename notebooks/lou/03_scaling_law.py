@@ -32,6 +32,7 @@ import torch
 from repalign import data, models, plots, propagation, study, tangent, train
 from repalign.alignment import unit_rows
 from repalign.machine import devices
+from repalign.papers import lou
 
 study.begin("lou/03_scaling_law")
 
@@ -250,7 +251,7 @@ keep = ["images", "variant", "seed", "depth", "kind", "layer", "alignment"]
 keep += [*PLACES, "equilibrium"]
 style = dict(y="alignment", peak="argmax", lines=["equilibrium"], slope=0.6)
 table = plain[plain.stage == "end"][keep]
-fig = plots.layer_maps(table, row="kind", col="images", **style)
+fig = lou.layer_maps(table, row="kind", col="images", **style)
 text = f"Figure 3, on fewer images and depths: {size}Color: mean over runs; "
 text += "crosses: geometric mean of peaks. If the law holds, crosses follow "
 text += "slope 0.6; if the hypothesis holds at these depths, the equilibrium."
@@ -319,7 +320,7 @@ study.table(pd.concat(table, axis=1), "Means over runs, both alignments.")
 # %% tags=["hide-input"]
 part = runs[runs.images.str.contains("fash") & runs.depth.isin(s.moved)]
 table = part[part.rate.isin([0.25, 1]) & (part.stage == "end")][keep]
-fig = plots.layer_maps(table, row="kind", col="variant", **style)
+fig = lou.layer_maps(table, row="kind", col="variant", **style)
 text = f"Figure 8, fewer depths. {size}By the paper, peaks in columns 2 and 3 "
 text += "are later than in column 1. Lines and colors as in figure 3."
 study.show(fig, "lou.fig8", text, table=table)
@@ -366,7 +367,6 @@ study.table(both, "Tables 1 to 3: test accuracy, share stopped by their loss.")
 # - Figure 8 leaves out deep networks: at a quarter of the rate they take long.
 #
 # ## Try it
-#
 # 1. Set `change = {"stop": 0.02}`. Do slopes come closer to 3/5?
 # 2. Set `change = {"n_kernel": 32}`. How much more do peaks scatter?
 

@@ -32,9 +32,9 @@ import torch
 from torch import nn
 
 from repalign import covariance, data, models, plots, study, train
-from repalign.data.mosaics import VERSIONS, middle, mosaic
 from repalign.data.synthetic import GAUSSIANS
 from repalign.machine import devices
+from repalign.papers import maennel
 
 study.begin("maennel/03_transfer_function")
 
@@ -155,10 +155,10 @@ for one in (*firsts, images[0]):
 # - *shuffled*: real windows, at each position permuted among the images.
 
 # %% tags=["hide-input"]
-x = middle(images[0].x[:500], s.crop)
+x = maennel.middle(images[0].x[:500], s.crop)
 fig, axes = plt.subplots(2, 2, figsize=(7.4, 2.8))
-for ax, version in zip(axes.flat, VERSIONS):
-    row = torch.cat([*mosaic(x, version)[:6]], 2)
+for ax, version in zip(axes.flat, maennel.VERSIONS):
+    row = torch.cat([*maennel.mosaic(x, version)[:6]], 2)
     ax.imshow(row.permute(1, 2, 0).clamp(-1, 1) / 2 + 0.5)
     ax.set(title=version, xticks=[], yticks=[])
 study.show(fig, "maennel.versions", "Six images, as seen at stride 3.")
@@ -208,8 +208,9 @@ def image_run(sample, seed, version, stride, n, crop, filters, units, scale,
               how, device):  # fmt: skip
     """One convolution (figure 4) or two (21, 22) on a version of images."""
     own = 100 * seed + 10 * stride + SEEN.index(version)
-    x = middle(sample.x[:n], crop)
-    seen = mosaic(x, version.removesuffix(" again"), stride=stride, seed=own)
+    x = maennel.middle(sample.x[:n], crop)
+    plain = version.removesuffix(" again")
+    seen = maennel.mosaic(x, plain, stride=stride, seed=own)
     layers, side = [nn.Conv2d(3, filters[0], 3, 3)], seen.shape[-1] // 3
     if len(filters) == 2:
         layers += [nn.ReLU(), nn.Conv2d(*filters, 3, stride)]
@@ -359,7 +360,6 @@ study.table(table, "Means over runs; distance from Gaussian as measured.")
 # - The paper has one ideal curve in figure 22; here each stride has its own.
 #
 # ## Try it
-#
 # 1. Set `change = {"mlp_lr": (0.1, 0.1, 0.1)}`. Which curve changes most?
 # 2. Set `change = {"init_scale": 1.0}`. What is left of figure 4?
 

@@ -31,9 +31,9 @@
 import pandas as pd
 import torch
 
-from repalign import covariance, data, models, plots, study, train
+from repalign import covariance, data, models, plots, study
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/04_explaining_positive_transfer")
 
@@ -168,26 +168,26 @@ study.show(fig, "maennel.images_covariance", "An image of each class.")
 # %%
 def six(start, fresh, x, y, how, seed):
     """The networks of figure 5 before the second task, by name."""
-    raw = train.pretrain(start, x, y, rescale=False, **how)
-    scaled = transfer.rescale(raw, transfer.norms(start))
-    conv = transfer.copy_layers(scaled, fresh, 1)
-    norms = transfer.norms(conv)
-    bare = transfer.rescale(transfer.zero_bias(conv, ["conv0"]), norms)
-    spread = transfer.filter_covariance(bare, "conv0")
-    drawn = transfer.sample_filters(bare, "conv0", spread, seed=seed)
+    raw = maennel.pretrain(start, x, y, rescale=False, **how)
+    scaled = maennel.rescale(raw, maennel.norms(start))
+    conv = maennel.copy_layers(scaled, fresh, 1)
+    norms = maennel.norms(conv)
+    bare = maennel.rescale(maennel.zero_bias(conv, ["conv0"]), norms)
+    spread = maennel.filter_covariance(bare, "conv0")
+    drawn = maennel.sample_filters(bare, "conv0", spread, seed=seed)
     return {
         "from scratch": fresh,
-        "pre-trained": transfer.copy_layers(scaled, fresh, 2),
+        "pre-trained": maennel.copy_layers(scaled, fresh, 2),
         "pre-trained conv": conv,
         "pre-trained conv, no bias": bare,
-        "covariance": transfer.rescale(drawn, norms),
-        "no rescaling": transfer.copy_layers(raw, fresh, 2),
+        "covariance": maennel.rescale(drawn, norms),
+        "no rescaling": maennel.copy_layers(raw, fresh, 2),
     }
 
 
 def scores(net, x, stride, seed):
     """Misalignment of the filters with the patches, and in random bases."""
-    w = transfer.filters(net, "conv0")
+    w = maennel.filters(net, "conv0")
     if len(w) - 1 <= w.shape[1]:
         return {}
     patches = covariance.patch_covariance(x.cpu(), 3, stride=stride)
@@ -212,11 +212,11 @@ def one_run(seed, pool, held_out, n, classes, net, how, tune, device):
             real = labels == "real"
             y = down.y if real else data.random_labels(n, 10, seed=b)
             also = (test, held_out.y.to(device)) if real else None
-            history = train.learning_curve(
+            history = maennel.learning_curve(
                 one, new, y.to(device), test=also, seed=b, **tune
             )
             case = dict(network=name, labels=labels)
-            rows.append(dict(case, area=train.curve_area(history)))
+            rows.append(dict(case, area=maennel.curve_area(history)))
             rows += [dict(case, **row) for row in history.rows()]
     return [row for row in rows if row]
 

@@ -36,7 +36,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/05_positive_and_negative")
 
@@ -69,7 +69,7 @@ study.begin("maennel/05_positive_and_negative")
 steps = list(range(11))
 toy = {"slow": [t / 10 for t in steps], "fast": [min(1, t / 5) for t in steps]}
 pasts = {k: train.History(steps=steps, train_accuracy=toy[k]) for k in toy}
-height = {name: train.curve_area(past) for name, past in pasts.items()}
+height = {name: maennel.curve_area(past) for name, past in pasts.items()}
 height["gain"] = height["fast"] - height["slow"]
 study.table(pd.DataFrame({"mean height": height}), "Two learners.")
 
@@ -186,7 +186,7 @@ study.show(fig, "maennel.images_signs", "Ten images, as used here.")
 def one_run(figure, scale, seed, sets, o, device):
     """Downstream curves with real and random labels, from both starts."""
     n, classes, chain = len(sets[0]), len(sets[0].classes), o["chain"]
-    view = models.ImageRows(sets, side=o["side"], device=device)
+    view = maennel.ImageRows(sets, side=o["side"], device=device)
     y = torch.cat([one.y for one in sets])
     sizes, many = (o["n_up"], o["n_down"]), o.get("classes", classes)
     up, down = data.disjoint(torch.arange(n), *sizes, seed=seed)
@@ -198,10 +198,10 @@ def one_run(figure, scale, seed, sets, o, device):
     how = dict(lr=o["lr"], batch_size=o["batch"], seed=seed)
     noise = data.random_labels(len(up), many, seed=seed)
     first = dict(epochs=o["epochs_up"], rescale=False)
-    trained = train.pretrain(start, up, noise, **first, **how)
+    trained = maennel.pretrain(start, up, noise, **first, **how)
     rows = [dict(learned=many * train.accuracy(trained, up, noise))]
     if chain:
-        trained = transfer.rescale(trained, transfer.norms(start))
+        trained = maennel.rescale(trained, maennel.norms(start))
 
     noise = data.random_labels(len(down), classes, seed=10_000 + seed)
     test, epochs = torch.arange(n, len(y)), o["epochs_down"]
@@ -210,9 +210,10 @@ def one_run(figure, scale, seed, sets, o, device):
     for labels, target in (("real", y[down]), ("random", noise)):
         new = dict(test=(test, y[test])) if labels == "real" else {}
         for name, net in (("pre-trained", trained), ("scratch", start)):
-            net = transfer.replace_head(net, classes, **fresh)
-            past = train.learning_curve(net, down, target, **how, **new)
-            what = dict(labels=labels, start=name, area=train.curve_area(past))
+            net = models.replace_head(net, classes, **fresh)
+            past = maennel.learning_curve(net, down, target, **how, **new)
+            area = maennel.curve_area(past)
+            what = dict(labels=labels, start=name, area=area)
             rows += [dict(what, **row) for row in past.rows()]
     return rows
 
@@ -363,10 +364,9 @@ study.table(loud, "Standard deviation of the outputs, by scale.")
 # There are also fewer steps. The paper's bars are one standard deviation.
 #
 # ## Try it
-#
 # 1. Set `change = {"chain": {"name": "vgg16", "width": 8}}`. What is learned?
 # 2. Set `change = {"side": 32}`. Does the sign of a gain depend on the size?
-# 3. In `one_run`, leave out `transfer.rescale`. How do the gains change?
+# 3. In `one_run`, leave out `maennel.rescale`. How do the gains change?
 
 # %% tags=["hide-input"]
 study.stamp()

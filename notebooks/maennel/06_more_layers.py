@@ -33,7 +33,7 @@ import torch
 
 from repalign import data, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/06_more_layers")
 
@@ -77,9 +77,9 @@ y = torch.arange(200) % 2
 noise = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
 x = 8 * torch.eye(2)[y] + noise
 toy = [models.MLP(2, 2, width=(16, 16), seed=seed) for seed in (0, 1)]
-trained = train.pretrain(toy[0], x, y, rescale=False, epochs=50, lr=0.01)
+trained = maennel.pretrain(toy[0], x, y, rescale=False, epochs=50, lr=0.01)
 start = {
-    k: train.accuracy(transfer.copy_layers(trained, toy[1], k), x, y)
+    k: train.accuracy(maennel.copy_layers(trained, toy[1], k), x, y)
     for k in range(4)
 }
 study.table(
@@ -213,22 +213,22 @@ def one_run(network, seed, images, n_up, epochs_up, classes, scale, width,
     made = (pixels, scale, width, shape)
     net = build(network, classes, *made, seed=3000 + seed).to(device)
     again = network != "ResNet18"
-    old = train.pretrain(
+    old = maennel.pretrain(
         net, x_up, y_up.to(device), rescale=again, epochs=epochs_up, **how
     )
     learned = train.accuracy(old, x_up, y_up.to(device))
     new = build(network, 10, *made, seed=4000 + seed).to(device)
-    depth = len(transfer.layers(new)) - 1
+    depth = len(maennel.layers(new)) - 1
     times = sorted({*range(0, epochs, look), epochs})
     rows = []
     for labels, y in (("real labels", then.y), ("random labels", random)):
         for k, name in transferred(depth, values).items():
-            history = train.learning_curve(
-                transfer.copy_layers(old, new, k),
+            history = maennel.learning_curve(
+                maennel.copy_layers(old, new, k),
                 x, y.to(device), epochs=epochs, at=times, **how,
             )  # fmt: skip
             common = dict(labels=labels, k=k, share=k / depth, layers=name)
-            common |= dict(area=train.curve_area(history), learned=learned)
+            common |= dict(area=maennel.curve_area(history), learned=learned)
             rows += [{**common, "epoch": row["epoch"],
                       "accuracy": row["train_accuracy"]}
                      for row in history.rows()]  # fmt: skip

@@ -37,7 +37,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, features, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/07_specialisation")
 
@@ -191,14 +191,14 @@ def one_network(setting, seed, sets, o, device):
     net = models.build(**o["network"], **shape, **fresh).to(device)
     rows = list(shares(net, held, stage="initialization"))
     how = dict(lr=o["lr"], batch_size=o["batch"], seed=seed, rescale=False)
-    trained = train.pretrain(net, up, noise, epochs=o["epochs_up"], **how)
+    trained = maennel.pretrain(net, up, noise, epochs=o["epochs_up"], **how)
     rows += shares(trained, held, stage="random labels first")
-    trained = transfer.rescale(trained, transfer.norms(net))
-    trained = transfer.replace_head(trained, 10, **fresh)
+    trained = maennel.rescale(trained, maennel.norms(net))
+    trained = models.replace_head(trained, 10, **fresh)
     how |= dict(epochs=o["epochs_down"])
     noise = data.random_labels(len(down), 10, seed=10_000 + seed).to(device)
     for stage, labels in (("then real", y), ("then random", noise)):
-        end = train.pretrain(trained, down, labels, **how)
+        end = maennel.pretrain(trained, down, labels, **how)
         rows += shares(end, held, stage=stage)
     return rows
 
@@ -239,9 +239,9 @@ def one_switch(convs, seed, sets, o, device):
     net = copy.deepcopy(start)
     past = follow(net, up, noise, epochs=o["epochs_up"], **how)
     rows = [dict(row, task="first", network="pre-trained") for row in past]
-    net, turn = transfer.rescale(net, transfer.norms(start)), past[-1]["step"]
+    net, turn = maennel.rescale(net, maennel.norms(start)), past[-1]["step"]
     for name, one in (("pre-trained", net), ("scratch", start)):
-        one = transfer.replace_head(one, 10, **fresh)
+        one = models.replace_head(one, 10, **fresh)
         past = follow(one, down, y, epochs=o["epochs_down"], **how)
         what = dict(task="second", network=name)
         rows += [row | what | dict(step=turn + row["step"]) for row in past]
@@ -372,7 +372,7 @@ study.claim("maennel.fig24.stays", effects=stays, **about)
 # ## Try it
 #
 # 1. Set `change = {"units": 512}`. Do more units make the drop smaller?
-# 2. In `one_switch`, leave out `transfer.rescale`. Is there still a drop?
+# 2. In `one_switch`, leave out `maennel.rescale`. Is there still a drop?
 # 3. Give the positive setting 50 `classes` in `HYPER`. Which layers change?
 
 # %% tags=["hide-input"]

@@ -38,7 +38,7 @@ import torch
 
 from repalign import data, features, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/08_width")
 
@@ -174,11 +174,11 @@ def one_width(units, seed, pool, sizes, task, net, how, tune, device):
     start = models.SimpleCNN(outputs=classes, seed=a, **net).to(device)
     fresh = models.SimpleCNN(outputs=10, seed=b, **net).to(device)
     first = data.random_labels(len(x), classes, seed=a).to(device)
-    trained = train.pretrain(start, x, first, seed=a, rescale=False, **how)
+    trained = maennel.pretrain(start, x, first, seed=a, rescale=False, **how)
     learned = train.accuracy(trained, x, first)
-    trained = transfer.rescale(trained, transfer.norms(start))
-    moved = transfer.copy_layers(trained, fresh, net["convs"] + 1)
-    old, now = (transfer.filters(v, "dense") for v in (start, trained))
+    trained = maennel.rescale(trained, maennel.norms(start))
+    moved = maennel.copy_layers(trained, fresh, net["convs"] + 1)
+    old, now = (maennel.filters(v, "dense") for v in (start, trained))
     turned = torch.cosine_similarity(old.flatten(), now.flatten(), dim=0)
     turned = 1 - float(turned)
     y = data.random_labels(len(new), 10, seed=b)
@@ -186,9 +186,9 @@ def one_width(units, seed, pool, sizes, task, net, how, tune, device):
     rows = [dict(turned=turned, learned=learned)]
     for name, one in (("from scratch", fresh), ("pre-trained", moved)):
         rate = features.activation_rates(one, new, "dense_relu")["dense_relu"]
-        history = train.learning_curve(one, new, y, seed=b, **tune)
+        history = maennel.learning_curve(one, new, y, seed=b, **tune)
         measured = dict(
-            network=name, area=train.curve_area(history),
+            network=name, area=maennel.curve_area(history),
             active=float(rate.mean()), dead=float((rate == 0).double().mean()),
         )  # fmt: skip
         rows.append(measured)

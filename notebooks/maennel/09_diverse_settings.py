@@ -31,7 +31,7 @@ import torch
 
 from repalign import covariance, data, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/09_diverse_settings")
 
@@ -199,20 +199,20 @@ def one_seed(experiment, network, group, seed, p, sets, side, files, width,
     new = build(network, outputs, *made, seed=seed + 4).to(device)
     y_up = data.random_labels(len(x_up), p["classes"], seed=seed + 1)
     random = data.random_labels(len(x), outputs, seed=seed + 2)
-    look = models.ImageRows(sets, side=side, device=device)
+    look = maennel.ImageRows(sets, side=side, device=device)
     some = look(x_up[:5000])
     if files:  # read batch by batch: the network is given their numbers
         net, new = (torch.nn.Sequential(look, one) for one in (net, new))
     else:
         x_up, x, test = look(x_up), look(x), (look(rows[n:]), y[n:])
-    moved = {"scratch": 0, "all": len(transfer.layers(new)) - 1}
+    moved = {"scratch": 0, "all": len(maennel.layers(new)) - 1}
     moved |= {"one": 1} if experiment.startswith("CIFAR") else {}
     how = dict(lr=p["lr"], batch_size=batch, seed=seed)
     again = dict(rescale=network != "ResNet18", epochs=p["epochs_up"])
     try:
-        old = train.pretrain(net, x_up, y_up, **again, **how)
-        tilt = covariance.tilt(transfer.first_transfer_function(old, some))
-        starts = {name: transfer.copy_layers(old, new, k)
+        old = maennel.pretrain(net, x_up, y_up, **again, **how)
+        tilt = covariance.tilt(maennel.first_transfer_function(old, some))
+        starts = {name: maennel.copy_layers(old, new, k)
                   for name, k in moved.items()}  # fmt: skip
     except train.DivergedError:  # nothing to start from but scratch
         starts, tilt = {**dict.fromkeys(moved), "scratch": new}, None
@@ -222,7 +222,7 @@ def one_seed(experiment, network, group, seed, p, sets, side, files, width,
     for name, start in starts.items():
         for labels, y in (("real", own), ("random", random)):
             how["test"] = test if labels == "real" else None
-            found = train.learning_areas(start, x, y, **how)
+            found = maennel.learning_areas(start, x, y, **how)
             row = dict(start=name, tilt=tilt, diverged=found.pop("diverged"))
             row["curve"] = f"training, {labels} labels"
             rows.append(dict(row, area=found["area"]))

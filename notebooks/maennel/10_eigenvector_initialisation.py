@@ -33,10 +33,10 @@ import pandas as pd
 import torch
 from IPython.display import display
 
-from repalign import data, models, plots, study, train
+from repalign import data, models, plots, study
 from repalign.covariance import patch_covariance
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/10_eigenvector_initialisation")
 
@@ -67,8 +67,8 @@ small = models.SimpleCNN((3, 8, 8), 2, convs=1, units=4)
 spread = torch.diag(torch.arange(27.0, 0, -1))
 passed = {}
 for which in ("top", "bottom"):
-    net = transfer.eigenvector_filters(small, "conv0", spread, which=which)
-    w = transfer.filters(net, "conv0")
+    net = maennel.eigenvector_filters(small, "conv0", spread, which=which)
+    w = maennel.filters(net, "conv0")
     passed[which] = float((w @ spread @ w.mT).trace() / spread.trace())
 toy = {
     "share passed": passed,
@@ -172,11 +172,11 @@ def fill(net, layer, x, method, tau, center, seed):
     spread = patch_covariance(x, 3, center=center).double().cpu()
     if method == "sampled":
         e = torch.linalg.eigh(spread).eigenvectors[:, -16:]
-        return transfer.sample_filters(net, layer, e @ e.mT / 16, seed=seed)
+        return maennel.sample_filters(net, layer, e @ e.mT / 16, seed=seed)
     shift = 0 if method != "shifted" else 3 if layer == "conv0" else 9
     which = "bottom" if method == "smallest" else "top"
     how = dict(which=which, shift=shift, tau=tau.get(method, 1.0), seed=seed)
-    return transfer.eigenvector_filters(net, layer, spread, **how)
+    return maennel.eigenvector_filters(net, layer, spread, **how)
 
 
 def one_method(method, seed, sets, sizes, net, before, steps, how, device):
@@ -196,15 +196,15 @@ def one_method(method, seed, sets, sizes, net, before, steps, how, device):
         labels = data.random_labels(len(earlier), 10, seed=seed)
         first = task(earlier.with_labels(labels, "random"))
         options = dict(epochs=before, seed=seed, **how)
-        trained = train.pretrain(fresh, *first, **options)
+        trained = maennel.pretrain(fresh, *first, **options)
     rows, start = [], fresh
     for layers in (0,) if method == "none" else (1, 2, 3):
         if method == "pre-trained":
-            start = transfer.copy_layers(trained, fresh, layers)
+            start = maennel.copy_layers(trained, fresh, layers)
         elif layers:
             kind = method, tau, center, 10 * seed + layers
             start = fill(start, f"conv{layers - 1}", x, *kind)
-        seen = train.learning_curve(start, x, y, **look, **how, seed=seed)
+        seen = maennel.learning_curve(start, x, y, **look, **how, seed=seed)
         for step in steps:
             row, at = dict(layers=layers, step=step), seen.steps.index(step)
             right = seen.train_accuracy[at], seen.test_accuracy[at]

@@ -32,7 +32,7 @@ from torch.nn.functional import avg_pool2d, interpolate
 
 from repalign import data, features, models, plots, study, train
 from repalign.machine import devices
-from repalign.models import transfer
+from repalign.papers import maennel
 
 study.begin("maennel/11_size_of_images")
 
@@ -184,19 +184,19 @@ def one_case(case, seed, images, n, classes, net, how, tune, device):
     start = models.SimpleCNN(outputs=classes, seed=a, **net).to(device)
     fresh = models.SimpleCNN(outputs=10, seed=b, **net).to(device)
     labels = data.random_labels(n, classes, seed=a).to(device)
-    old = train.pretrain(start, x, labels, seed=a, rescale=False, **how)
+    old = maennel.pretrain(start, x, labels, seed=a, rescale=False, **how)
     told = dict(learned=train.accuracy(old, x, labels))
-    old = transfer.rescale(old, transfer.norms(start))
-    two = [transfer.filters(v, "dense").flatten() for v in (start, old)]
+    old = maennel.rescale(old, maennel.norms(start))
+    two = [maennel.filters(v, "dense").flatten() for v in (start, old)]
     told["turned"] = 1 - float(torch.cosine_similarity(*two, dim=0))
     told["inputs of the dense layer"] = old.dense.in_features
     rows, y = [], down.y.to(device)
     for name, k in (("none", 0), ("convolutions", 3), ("all", 4)):
-        moved = transfer.copy_layers(old, fresh, k)
+        moved = maennel.copy_layers(old, fresh, k)
         rate = features.activation_rates(moved, new, "dense_relu")
         told["dead units"] = float((rate["dense_relu"] == 0).double().mean())
-        past = train.learning_curve(moved, new, y, seed=b, **tune)
-        what = dict(layers=name, area=train.curve_area(past), **told)
+        past = maennel.learning_curve(moved, new, y, seed=b, **tune)
+        what = dict(layers=name, area=maennel.curve_area(past), **told)
         rows += [dict(what, **row) for row in past.rows()]
     return rows
 

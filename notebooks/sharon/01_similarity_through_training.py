@@ -30,13 +30,10 @@ import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from repalign import covariance, data, kernels, models, plots, study
-from repalign.features.evolution import Kernels, watched
-from repalign.features.transitions import described, novelty, returned
+from repalign import covariance, kernels, models, plots, study
 from repalign.machine import devices
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.papers import sharon
 from repalign.study.known import above_where_known as above
-from repalign.train.moving import usual
 
 study.begin("sharon/01_similarity_through_training")
 
@@ -77,12 +74,13 @@ study.begin("sharon/01_similarity_through_training")
 
 # %%
 a, b = torch.tensor([[1.0, -1, 1, -1], [1, 1, -1, -1]]) / 2
-at, kept = [0, 1, 2, 4, 5, 7, 10, 15, 20, 30, 50, 100, 300, 400], Kernels()
+at = [0, 1, 2, 4, 5, 7, 10, 15, 20, 30, 50, 100, 300, 400]
+kept = sharon.Kernels()
 for epoch in at:
     kept.keep({"toy": torch.stack([a, b * (10 <= epoch < 100)], 1)})
 toy = kept.cka()["toy"]
-measured = {"novelty": novelty(toy, at)[at.index(10)]}
-measured["return"] = returned(toy, best=at.index(30), late=[-2, -1])
+measured = {"novelty": sharon.novelty(toy, at)[at.index(10)]}
+measured["return"] = sharon.returned(toy, best=at.index(30), late=[-2, -1])
 study.table(pd.DataFrame(dict(known=1 - 0.5**0.5, measured=measured)))
 
 # %% [markdown]
@@ -139,7 +137,7 @@ s
 
 # %%
 NOISE = 0.0, 0.1, 0.2
-draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
+draws = sharon.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -177,10 +175,11 @@ LAYERS = ["first layer", *(f"block {k}" for k in range(1, 5)), "last layer"]
 def one_run(sample, test, seed, noise, pixels, width, shift, how, device):
     """Errors and maps of one network, and what they cost."""
     task = dict(pixels=pixels, noise=noise, seed=seed, device=device)
-    both, colors = data.noisy_task(sample, test, **task), sample.x.shape[1]
+    both, colors = sharon.noisy_task(sample, test, **task), sample.x.shape[1]
     net = models.preact_resnet18(k=width, channels=colors, seed=seed)
-    how = dict(how, augment=usual(colors, shift), seed=seed, names=LAYERS)
-    return watched(net.to(device), *both, **how)._asdict()
+    moves = sharon.usual(colors, shift)
+    how = dict(how, augment=moves, seed=seed, names=LAYERS)
+    return sharon.watched(net.to(device), *both, **how)._asdict()
 
 
 how = {k: getattr(s, k) for k in ("epochs", "lr", "looks", "probes", "part")}
@@ -213,7 +212,7 @@ def deeper(kind):
 FIRST, DEEP = LAYERS[0], LAYERS[-2:]
 perfect = 1.0 if s.profile == "smoke" else 0.005
 found = [dict(row, noise=cell["noise"], seed=cell["seed"])
-         for cell, net in zip(cells, nets) for row in described(
+         for cell, net in zip(cells, nets) for row in sharon.described(
              net["errors"], net["maps"], perfect=perfect)]  # fmt: skip
 v = pd.DataFrame(found).set_index(["kind", "noise", "layer", "seed"])
 u = (v := v.sort_index()).loc["plain"]
@@ -248,7 +247,7 @@ whole = s.images, s.width, s.epochs, len(used[0])
 swap = "" if whole == ("cifar10", 64, 4000, 50_000) else swap
 also = f"{swap}." if swap else ""
 by, ones = dict(stand_in=swap, data=used), nets[:: s.runs]
-span = shared_limits(*(net["maps"]["plain"] for net in ones))
+span = sharon.shared_limits(*(net["maps"]["plain"] for net in ones))
 says = {
     "fig1": "the first layer ends close to its start, and deep layers have a "
     "block from the white line on.",
@@ -259,11 +258,11 @@ says = {
 for (id, text), k, net in zip(says.items(), NOISE, ones):
     start, maps = u["start"][k, FIRST], net["maps"]["plain"]
     at, marks = [row["epoch"] for row in net["errors"]][::2], start.iloc[0]
-    fig = with_errors(maps, at, net["errors"], mark=marks, limits=span)
+    fig = sharon.with_errors(maps, at, net["errors"], mark=marks, limits=span)
     about = f"Figure {id[3]}, label noise {k:.0%}, first of {s.runs} runs: "
     about += "CKA of a layer at all pairs of epochs; errors. White: perfect "
     text = f"{about}fitting starts. By the paper, {text} {also}"
-    study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
+    study.show(fig, f"sharon.{id}", text, table=sharon.layer_table(maps, at))
     by["measured"] = {"start of perfect fitting": start.tolist()}
     by["measured"]["largest novelty"] = u["largest"][k].mean()
     for claim in [c for c in effects if c.split(".")[0] == id]:

@@ -32,14 +32,11 @@ import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from repalign import data, models, plots, study
-from repalign.features.evolution import Kernels, watched
-from repalign.features.transitions import described
+from repalign import models, plots, study
 from repalign.machine import devices
 from repalign.models.resnet import PreActResNet
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.papers import sharon
 from repalign.study.known import above_where_known as above
-from repalign.train.moving import usual
 
 study.begin("sharon/02_width_depth_optimizer")
 
@@ -80,7 +77,7 @@ study.begin("sharon/02_width_depth_optimizer")
 
 # %%
 a, b = torch.tensor([[1.0, -1, 1, -1], [1, 1, -1, -1]]) / 2
-weight, kept, known = torch.nn.Parameter(torch.ones(())), Kernels(), []
+weight, kept, known = torch.nn.Parameter(torch.ones(())), sharon.Kernels(), []
 descent = torch.optim.SGD([weight], lr=0.1, weight_decay=0.5)
 for t in range(61):
     if t % 20 == 0:
@@ -151,7 +148,7 @@ s
 # all.
 
 # %%
-draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
+draws = sharon.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -199,10 +196,10 @@ def one_run(sample, test, seed, kind, pixels, shift, how, device):
     """Errors and maps of one network."""
     how, colors = how | kind, sample.x.shape[1]
     task = dict(pixels=pixels, noise=how.pop("noise"), device=device)
-    both = data.noisy_task(sample, test, seed=seed, **task)
+    both = sharon.noisy_task(sample, test, seed=seed, **task)
     net = network(how.pop("width"), how.pop("units"), colors, seed)
-    how |= dict(augment=usual(colors, shift), seed=seed, names=LAYERS)
-    return watched(net.to(device), *both, **how)._asdict()
+    how |= dict(augment=sharon.usual(colors, shift), seed=seed, names=LAYERS)
+    return sharon.watched(net.to(device), *both, **how)._asdict()
 
 
 how = {k: getattr(s, k) for k in ("epochs", "looks", "probes", "part")}
@@ -222,7 +219,8 @@ perfect = 1.0 if s.profile == "smoke" else 0.005
 names = [(name, d["seed"]) for name in KINDS for d in draws]
 found = [dict(row, network=name, seed=seed)
          for (name, seed), net in zip(names, nets)
-         for row in described(net["errors"], net["maps"], perfect=perfect)
+         for row in sharon.described(
+             net["errors"], net["maps"], perfect=perfect)
 ]  # fmt: skip
 u = pd.DataFrame(found).set_index(["network", "layer", "seed"]).sort_index()
 peak = u.groupby(["network", "seed"])["peak"].mean()  # over six layers
@@ -245,7 +243,7 @@ swap += f"{s.epochs} epochs, width"
 whole = s.images, s.width, s.epochs, len(used[0])
 swap = "" if whole == ("cifar10", 64, 4000, 50_000) else swap
 firsts = dict(zip(KINDS, nets[:: s.runs]))
-span = shared_limits(*(net["maps"]["plain"] for net in firsts.values()))
+span = sharon.shared_limits(*(net["maps"]["plain"] for net in firsts.values()))
 
 
 def draw(id, figure, name, says, width=s.width):
@@ -253,11 +251,11 @@ def draw(id, figure, name, says, width=s.width):
     net, start = firsts[name], first["start"][name].iloc[0]
     at = [row["epoch"] for row in net["errors"]][::2]
     maps, limits = net["maps"]["plain"], dict(mark=start, limits=span)
-    fig = with_errors(maps, at, net["errors"], **limits)
+    fig = sharon.with_errors(maps, at, net["errors"], **limits)
     text = f"{figure}, first of {s.runs} runs: CKA of a layer at all pairs of "
     text += "epochs; errors. White: perfect fitting starts. By the paper, "
     text += f"{says}." + (f" {swap} {width}." if swap else "")
-    study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
+    study.show(fig, f"sharon.{id}", text, table=sharon.layer_table(maps, at))
 
 
 def about(width, more="", **measured):

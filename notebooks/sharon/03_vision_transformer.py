@@ -30,13 +30,10 @@ import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from repalign import data, models, plots, study
-from repalign.features.evolution import Kernels, watched
-from repalign.features.transitions import described, novelty
+from repalign import models, plots, study
 from repalign.machine import devices
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.papers import sharon
 from repalign.study.known import above_where_known as above
-from repalign.train.moving import usual
 
 study.begin("sharon/03_vision_transformer")
 
@@ -73,13 +70,15 @@ study.begin("sharon/03_vision_transformer")
 # %%
 a, b = torch.tensor([[1.0, -1, 1, -1], [1, 1, -1, -1]]) / 2
 at = [3 ** (k / 4) for k in range(25)]  # up to 729, evenly on a log axis
-turn, jump = Kernels(), Kernels()
+turn, jump = sharon.Kernels(), sharon.Kernels()
 for k in range(25):
     steady, sudden = torch.tensor([k / 24, float(k >= 12)]) * torch.pi / 2
     for kept, angle in ((turn, steady), (jump, sudden)):
         part = torch.stack([angle.cos(), angle.sin()]).clamp(min=0).sqrt()
         kept.keep({"toy": torch.stack([part[0] * a, part[1] * b], 1)})
-turn, jump = (pd.Series(novelty(k.cka()["toy"], at)) for k in (turn, jump))
+turn, jump = (
+    pd.Series(sharon.novelty(k.cka()["toy"], at)) for k in (turn, jump)
+)
 turn, rows = turn / turn.median(), ["steady, lowest", "steady, highest"]
 rows = pd.Index([*rows, "jump, epoch 27", "jump, epoch 81"], name="novelty")
 measured = [turn.min(), turn.max(), jump[12], jump[16]]
@@ -141,7 +140,7 @@ s
 
 # %%
 NOISE = 0.0, 0.2
-draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
+draws = sharon.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -160,12 +159,13 @@ study.show(plots.strips(seen), "sharon.images", "Ten images, as used.")
 def one_run(sample, test, seed, noise, size, shift, how, device):
     """Errors and maps of one transformer."""
     task = dict(pixels=size["image_size"], noise=noise, device=device)
-    both = data.noisy_task(sample, test, seed=seed, **task)
+    both = sharon.noisy_task(sample, test, seed=seed, **task)
     colors, depth = sample.x.shape[1], size["depth"]
     net = models.vit_small(10, channels=colors, seed=seed, **size)
     names = [f"encoder block {k + 1}" for k in range(depth)]
-    how = dict(how, augment=usual(colors, shift), seed=seed, names=names)
-    return watched(net.to(device), *both, **how)._asdict()
+    moves = sharon.usual(colors, shift)
+    how = dict(how, augment=moves, seed=seed, names=names)
+    return sharon.watched(net.to(device), *both, **how)._asdict()
 
 
 size = {k: getattr(s, k) for k in ("patch", "depth", "width", "heads")}
@@ -186,7 +186,8 @@ nets = study.sweep(one_run, cells, **fixed, device=str(where))
 perfect = 1.0 if s.profile == "smoke" else 0.005
 found = [dict(row, noise=cell["noise"], seed=cell["seed"])
          for cell, net in zip(cells, nets)
-         for row in described(net["errors"], net["maps"], perfect=perfect)
+         for row in sharon.described(
+             net["errors"], net["maps"], perfect=perfect)
 ]  # fmt: skip
 u = pd.DataFrame(found)
 LAYERS = u["layer"].unique().tolist()
@@ -212,18 +213,18 @@ whole = s.images, s.width, s.epochs, len(used[0])
 swap = "" if whole == ("cifar10", 768, 4000, 50_000) else swap
 also = f"{swap}." if swap else ""
 rest, ones = dict(stand_in=swap, data=used), nets[:: s.runs]
-span = shared_limits(*(net["maps"]["plain"] for net in ones))
+span = sharon.shared_limits(*(net["maps"]["plain"] for net in ones))
 for id, k, net in zip(("fig3", "fig17"), NOISE, ones):
     maps, start = net["maps"]["plain"], u["start"][k, 1]
     at = [row["epoch"] for row in net["errors"]][::2]
     limits = dict(mark=start.iloc[0], limits=span)
     errors = net["errors"][1::2]  # both kinds of statistics are the same
-    fig = with_errors(maps, at, errors, **limits)
+    fig = sharon.with_errors(maps, at, errors, **limits)
     text = f"Figure {id[3:]}, label noise {k:.0%}, first of {s.runs} runs: "
     text += "CKA of an encoder block at all pairs of epochs; errors. White: "
     text += "perfect fitting starts. By the paper, a bright square starts "
     text += f"there, and more clearly so in deep blocks. {also}"
-    study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
+    study.show(fig, f"sharon.{id}", text, table=sharon.layer_table(maps, at))
     rest["measured"] = {"start of perfect fitting": start.tolist()}
     of = {"mean over blocks": mean[k], "last block": deepest[k]}
     study.claim(f"sharon.{id}", effects=above(of, 1), **rest)

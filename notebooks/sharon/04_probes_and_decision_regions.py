@@ -31,14 +31,11 @@ import pandas as pd
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from repalign import data, models, plots, study
-from repalign.features.evolution import logged
-from repalign.features.probing import probed, told_by_probes
+from repalign import models, plots, study
 from repalign.machine import devices
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.papers import sharon
 from repalign.probes import decision_region_similarity, fit_probes, planes
 from repalign.study.known import above_where_known as above
-from repalign.train.moving import usual
 
 study.begin("sharon/04_probes_and_decision_regions")
 
@@ -141,7 +138,7 @@ s
 # networks with and without noise have the same first weights and planes.
 
 # %%
-draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
+draws = sharon.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -182,15 +179,16 @@ BLOCKS = [f"block {k}" for k in range(1, s.depth + 1)]
 def one_run(sample, test, seed, noise, net, names, pixels, shift, how, device):
     """What probes find in one network while it trains."""
     task = dict(pixels=pixels, noise=noise, seed=seed, device=device)
-    both, colors = data.noisy_task(sample, test, **task), sample.x.shape[1]
+    both, colors = sharon.noisy_task(sample, test, **task), sample.x.shape[1]
     make = models.preact_resnet18 if "k" in net else models.vit_small
     model = make(channels=colors, seed=seed, **net).to(device)
-    how = dict(how, augment=usual(colors, shift), seed=seed, names=names)
-    return probed(model, *both, **how)._asdict()
+    moves = sharon.usual(colors, shift)
+    how = dict(how, augment=moves, seed=seed, names=names)
+    return sharon.probed(model, *both, **how)._asdict()
 
 
 both = [s.looks] * 2 if isinstance(s.looks, int) else s.looks
-at = [logged(s.epochs, looks) for looks in both]
+at = [sharon.logged(s.epochs, looks) for looks in both]
 same = ("epochs", "lr", "triplets", "resolution", "together", "cka")
 how = {k: getattr(s, k) for k in same} | dict(kinds=kinds, batch_size=s.batch)
 how["part"] = min(s.cka, 512)
@@ -214,7 +212,7 @@ nets = study.sweep(one_run, cells, pixels=s.pixels, shift=s.shift,
 perfect = 1.0 if s.profile == "smoke" else 0.005
 which = [(name, d["seed"]) for name in kind for d in draws]
 v = [dict(row, net=name, seed=k) for (name, k), net in zip(which, nets)
-     for row in told_by_probes(net, perfect=perfect)]  # fmt: skip
+     for row in sharon.told_by_probes(net, perfect=perfect)]  # fmt: skip
 v = pd.DataFrame(v).set_index(["kind", "net", "layer", "seed"]).sort_index()
 FIRST, LAST = LAYERS[0], LAYERS[-1]
 
@@ -257,7 +255,7 @@ swap = "" if whole == ("cifar10", 64, 4000, 50_000) else swap
 also = f"{swap}." if swap else ""
 by = dict(stand_in=swap, data=used)
 maps = [net["maps"]["stopped"] for net in nets[:: s.runs]]
-span = shared_limits(*maps[:2])
+span = sharon.shared_limits(*maps[:2])
 says = {
     "fig4": "the first layer comes back near the white line, and leaves",
     "fig5": "so it does with noise, and blocks 3 and 4 are darker",
@@ -268,13 +266,15 @@ for k, (id, text) in enumerate(says.items()):
     at = [row["epoch"] for row in net["errors"]][::2]
     start = v["start"]["stopped", name, layer[0]]
     own = v["own_descent"]["stopped", name, layer[0]].tolist()
-    fig = with_errors(maps[k], at, net["errors"], mark=start.iloc[0],
-                     limits=span if k < 2 else None)  # fmt: skip
+    fig = sharon.with_errors(maps[k], at, net["errors"], mark=start.iloc[0],
+                            limits=span if k < 2 else None)  # fmt: skip
     about = f"Figure {id[3:]} ({name if k > 1 else f'label noise {name}'}), "
     about += f"first of {s.runs} runs: similarity of decision regions of all "
     about += "pairs of epochs; errors. White: perfect fitting starts. By the "
     text = f"{about}paper, {text}. {also}"
-    study.show(fig, f"sharon.{id}", text, table=layer_table(maps[k], at))
+    study.show(
+        fig, f"sharon.{id}", text, table=sharon.layer_table(maps[k], at)
+    )
     for claim in [c for c in effects if c.split(".")[0] == id]:
         more = {f"{a}, converged": e.mean for a, e in slow[claim].items()}
         more |= {"start of perfect fitting": start.tolist(), "descent": own}

@@ -32,14 +32,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from repalign import data, kernels, models, plots, study
+from repalign import kernels, models, plots, study
 from repalign.features import extract
-from repalign.features.evolution import Evolution, logged
-from repalign.features.transitions import milestones
 from repalign.machine import devices
+from repalign.papers import sharon
 from repalign.study.known import above_where_known as above
 from repalign.train import fit
-from repalign.train.moving import usual
 
 study.begin("sharon/05_random_representations")
 
@@ -134,7 +132,7 @@ s
 # with and without label noise start from the same weights.
 
 # %%
-draws = data.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
+draws = sharon.train_test(s.images, s.n, s.n_test, study.seeds(s.runs))
 used = [one[k] for one in draws for k in ("sample", "test")]
 for one in used[:2]:
     study.uses(one)
@@ -151,12 +149,13 @@ for one in used[:2]:
 def one_run(sample, test, seed, noise, width, pixels, shift, p, how, device):
     """CKA of the first layer with random ones, its own and ten others."""
     task = dict(pixels=pixels, noise=noise, seed=seed, device=device)
-    both, colors = data.noisy_task(sample, test, **task), sample.x.shape[1]
+    both, colors = sharon.noisy_task(sample, test, **task), sample.x.shape[1]
     fresh = partial(models.preact_resnet18, k=width, channels=colors)
     probe, kind = both[1][0][: p["probes"]], dict(debiased=(False,))
-    look = Evolution(probe, *both, "stem", batch_size=p["part"], **kind)
-    how = dict(how, augment=usual(colors, shift), measure=look, seed=seed)
-    at = logged(how["epochs"], p["looks"])
+    look = sharon.Evolution(probe, *both, "stem", batch_size=p["part"], **kind)
+    moves = sharon.usual(colors, shift)
+    how = dict(how, augment=moves, measure=look, seed=seed)
+    at = sharon.logged(how["epochs"], p["looks"])
     fit(fresh(seed=seed).to(device), *both[0], at=at, **how)
     for k in range(10):
         other = fresh(seed=1_000_000 + 10 * seed + k).to(device)
@@ -165,7 +164,9 @@ def one_run(sample, test, seed, noise, width, pixels, shift, p, how, device):
     n, cka = len(look.epochs), look.cka()["stem"]
     e = [row for row in look.errors if row["statistics"] == "recomputed"]
     wrong, test_error = ([row[k] for row in e] for k in ("train", "test"))
-    when = milestones(look.epochs, wrong, test_error, perfect=p["perfect"])
+    when = sharon.milestones(
+        look.epochs, wrong, test_error, perfect=p["perfect"]
+    )
     rest = [cka[:n, 0], cka[:n, when.best], *cka[:n, n:].T]
     names = ["own", "best", *(f"other {k}" for k in range(1, 11))]
     return [

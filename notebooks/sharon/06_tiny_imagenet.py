@@ -33,12 +33,9 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from repalign import data, kernels, models, plots, study
-from repalign.features.evolution import watched
-from repalign.features.transitions import described
 from repalign.machine import devices
-from repalign.plots.training import layer_table, shared_limits, with_errors
+from repalign.papers import sharon
 from repalign.study.known import above_where_known as above
-from repalign.train.moving import usual
 
 study.begin("sharon/06_tiny_imagenet")
 
@@ -181,11 +178,12 @@ LAYERS = ["first layer", *(f"block {k}" for k in range(1, 5)), "last layer"]
 def one_run(sample, test, seed, noise, pixels, width, shift, how, device):
     """Errors and maps of one network."""
     task = dict(pixels=pixels, noise=noise, seed=seed, device=device)
-    both = data.noisy_task(sample, test, **task)
+    both = sharon.noisy_task(sample, test, **task)
     colors, k = sample.x.shape[1], len(sample.classes)
     net = models.preact_resnet18(k, k=width, channels=colors, seed=seed)
-    how = dict(how, augment=usual(colors, shift), seed=seed, names=LAYERS)
-    return watched(net.to(device), *both, **how)._asdict()
+    moves = sharon.usual(colors, shift)
+    how = dict(how, augment=moves, seed=seed, names=LAYERS)
+    return sharon.watched(net.to(device), *both, **how)._asdict()
 
 
 NOISE = 0.0, 0.2
@@ -205,7 +203,8 @@ nets = study.sweep(one_run, cells, **fixed, device=str(where))
 perfect = 1.0 if s.profile == "smoke" else 0.005
 found = [dict(row, noise=cell["noise"], seed=cell["seed"])
          for cell, net in zip(cells, nets)
-         for row in described(net["errors"], net["maps"], perfect=perfect)
+         for row in sharon.described(
+             net["errors"], net["maps"], perfect=perfect)
 ]  # fmt: skip
 v = pd.DataFrame(found).set_index(["kind", "noise", "layer", "seed"])
 v = v.sort_index()
@@ -231,7 +230,9 @@ swap += f"{s.pixels} pixels, width {s.width}, {s.epochs} epochs"
 whole = images, s.width, s.epochs, len(used[0])
 swap = "" if whole == ("tiny_imagenet", 64, 4000, 100_000) else swap
 ones, rest = nets[:: s.runs], dict(stand_in=swap, data=used)
-span = shared_limits(*(of for net in ones for of in net["maps"].values()))
+span = sharon.shared_limits(
+    *(of for net in ones for of in net["maps"].values())
+)
 says = {"fig11": "the first layer ends close to its start",
         "fig20": "deep layers are darker than in figure 11"}  # fmt: skip
 
@@ -241,12 +242,12 @@ def drawn(net, noise, kind, text, id):
     maps, start = net["maps"][kind], v["start"]["plain", noise, LAYERS[0]]
     at = [row["epoch"] for row in net["errors"]][::2]
     limits = dict(mark=start.iloc[0], limits=span)
-    fig = with_errors(maps, at, net["errors"], **limits)
+    fig = sharon.with_errors(maps, at, net["errors"], **limits)
     about = f"Figure {id[3:5]}, label noise {noise:.0%}, first of {s.runs} "
     about += f"runs: {kind} CKA of a layer at all pairs of epochs; errors. "
     text = f"{about}White: perfect fitting starts. {text} "
     text += swap and f"{swap}."
-    study.show(fig, f"sharon.{id}", text, table=layer_table(maps, at))
+    study.show(fig, f"sharon.{id}", text, table=sharon.layer_table(maps, at))
     first = v.loc["plain"].xs(LAYERS[0], level="layer")
     fall = (first["highest"] - first["last"])[noise].tolist()
     starts = {"start of perfect fitting": start.tolist()}

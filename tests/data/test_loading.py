@@ -166,11 +166,3 @@ def test_differences_of_pixels_lose_nothing():
 
 def test_all_that_is_shipped_stays_small():
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 20e6
-
-
-def test_pairs_of_classes_differ_until_all_were_had():
-    pairs = [tuple(data.class_pair("cifar10", number)) for number in range(100, 145)]
-    assert len(set(pairs)) == 45
-    assert all(0 <= a < b < 10 for a, b in pairs)
-    with pytest.raises(ValueError, match="ct_position has no two classes"):
-        data.class_pair("ct_position", 0)

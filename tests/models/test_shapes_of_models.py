@@ -9,10 +9,10 @@ def test_annotated_shapes_hold():
     # In a process of its own: the checks would otherwise speak before the package's own errors do.
     code = """
     from jaxtyping import install_import_hook
-    checked = ["repalign.models", "repalign.features"]
+    checked = ["repalign.models", "repalign.features", "repalign.papers"]
     with install_import_hook(checked, "beartype.beartype"):
         from repalign import features, models
-        from repalign.models import transfer
+        from repalign.papers import canatar, imani, maennel
     import inspect, sys
     from dataclasses import replace
     import torch
@@ -36,31 +36,35 @@ def test_annotated_shapes_hold():
             called.add(frame.f_code)
     sys.setprofile(watch)
     features.extract(net, x), features.activation_rates(net, x), features.layers(net, x)
-    features.rbf(x), features.rbf(x.flatten(1), x[:1].flatten(1)), features.rbf(x.numpy())
+    imani.rbf(x), imani.rbf(x.flatten(1), x[:1].flatten(1)), imani.rbf(x.numpy())
     photos = torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    features.hog(photos), features.hog(photos.numpy())
-    words = features.sift_vocabulary(photos, 3)
-    features.sift_bag_of_words(photos, 3, vocabulary=words), features.sift_bag_of_words(photos, 3)
+    imani.hog(photos), imani.hog(photos.numpy())
+    words = imani.sift_vocabulary(photos, 3)
+    imani.sift_bag_of_words(photos, 3, vocabulary=words), imani.sift_bag_of_words(photos, 3)
     rows = photos[:, 0, :2, :2].flatten(1)
-    atoms = features.learn_dictionary(rows, 5, passes=1)
-    features.dictionary(rows, learned=atoms), features.dictionary(rows, 5, passes=1)
-    for kind in features.DESIGNED:
-        features.designed(kind, photos, words=3)(photos[:2])
-    for kind in features.KINDS:
-        features.learn(kind, rows, torch.arange(12) / 12, units=5, epochs=1, passes=1)(rows)
-    features.last_hidden(models.first_available("random"), photos)
+    atoms = imani.learn_dictionary(rows, 5, passes=1)
+    imani.dictionary(rows, learned=atoms), imani.dictionary(rows, 5, passes=1)
+    for kind in imani.DESIGNED:
+        imani.designed(kind, photos, words=3)(photos[:2])
+    for kind in imani.KINDS:
+        imani.learn(kind, rows, torch.arange(12) / 12, units=5, epochs=1, passes=1)(rows)
+    imani.last_hidden(models.first_available("random"), photos)
     pooled = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.AdaptiveAvgPool2d(1))
-    features.last_map(replace(models.first_available("random"), module=pooled, complete=False), photos)
-    features.layer_cka(net, photos, {"input": photos})
+    imani.last_map(replace(models.first_available("random"), module=pooled, complete=False), photos)
+    imani.class_pairs(rows, torch.arange(12) % 3, torch.rand(5))
+    canatar.layer_cka(net, photos, {"input": photos})
     sys.setprofile(None)
     public = [getattr(features, name) for name in features.__all__]
+    public += [imani.rbf, imani.hog, imani.sift_vocabulary, imani.sift_bag_of_words, imani.learn_dictionary]
+    public += [imani.dictionary, imani.designed, imani.learn, imani.last_hidden, imani.last_map]
+    public += [imani.class_pairs, canatar.layer_cka]
     for one in public:
         if inspect.isfunction(one):
             assert inspect.unwrap(one).__code__ in called, one.__name__
 
-    covariance = transfer.filter_covariance(net, "conv0")
-    transfer.sample_filters(net, "conv0", covariance)
-    transfer.eigenvector_filters(net, "conv0", covariance.numpy())
+    covariance = maennel.filter_covariance(net, "conv0")
+    maennel.sample_filters(net, "conv0", covariance)
+    maennel.eigenvector_filters(net, "conv0", covariance.numpy())
     try:
         models.RBFNetwork(32, units=4).rbf(x[0, 0, 0])
     except Exception as error:

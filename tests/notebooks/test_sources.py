@@ -14,13 +14,13 @@ PAGES = sorted((ROOT / "notebooks").glob("*/*.py"))
 def functions_of_sweeps(tree):
     """The functions that a page hands to study.sweep, by name: its own, or some of the package."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = {c.args[0].id for c in calls if ast.unparse(c.func) == "study.sweep"}
+    names = {ast.unparse(c.args[0]) for c in calls if ast.unparse(c.func) == "study.sweep"}
     made = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         for taken in node.names if isinstance(node, ast.ImportFrom) else ():
-            if taken.name in names:
-                function = getattr(importlib.import_module(node.module), taken.name)
-                made[taken.name] = ast.parse(inspect.getsource(function))
+            for name in (n for n in names if n.startswith(f"{taken.name}.")):
+                function = getattr(importlib.import_module(f"{node.module}.{taken.name}"), name.split(".")[1])
+                made[name] = ast.parse(inspect.getsource(function))
     return {name: made[name] for name in names}
 
 

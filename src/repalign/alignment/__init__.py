@@ -15,16 +15,13 @@ tensor([0.9669, 0.0305])
 from repalign.alignment.descent import gd_loss, iteration_bound
 from repalign.alignment.generalization import predicted_error
 from repalign.alignment.modes import cumulative_power, kernel_spectrum, pair_spectra
-from repalign.alignment.pairs import ClassPairs, class_pairs
 from repalign.alignment.spectra import Curve, Spectrum, alignment, alignment_curve, spectrum, unit_rows
 
 __all__ = [
-    "ClassPairs",
     "Curve",
     "Spectrum",
     "alignment",
     "alignment_curve",
-    "class_pairs",
     "cumulative_power",
     "gd_loss",
     "iteration_bound",

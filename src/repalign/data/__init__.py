@@ -6,16 +6,14 @@
 (torch.Size([500, 1, 28, 28]), [50, 50, 50, 50, 50, 50, 50, 50, 50, 50])
 """
 
-from repalign.data.cameras import camera
 from repalign.data.errors import DataError
 from repalign.data.labels import disjoint, noisy, one_hot, random_labels, shuffled, signs
 from repalign.data.loading import Dataset, load, source_fingerprint
 from repalign.data.names import IMAGENET_ARTIFICIAL, IMAGENET_NATURAL
-from repalign.data.sets import SETS, class_pair
+from repalign.data.sets import SETS
 from repalign.data.streaming import ImageFiles, image_files
 from repalign.data.subsets import subset
 from repalign.data.synthetic import gaussian, peaks
-from repalign.data.tasks import noisy_task, train_test
 
 __all__ = [
     "IMAGENET_ARTIFICIAL",
@@ -24,14 +22,11 @@ __all__ = [
     "DataError",
     "Dataset",
     "ImageFiles",
-    "camera",
-    "class_pair",
     "disjoint",
     "gaussian",
     "image_files",
     "load",
     "noisy",
-    "noisy_task",
     "one_hot",
     "peaks",
     "random_labels",
@@ -39,5 +34,4 @@ __all__ = [
     "signs",
     "source_fingerprint",
     "subset",
-    "train_test",
 ]

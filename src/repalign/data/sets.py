@@ -6,10 +6,6 @@ sources say which files to put into that directory.
 
 from __future__ import annotations
 
-from itertools import combinations
-
-import numpy as np
-
 from repalign.data import ct_phantom, synthetic
 from repalign.data.acquire import formats
 from repalign.data.names import (
@@ -285,17 +281,3 @@ def lookup(name: str) -> Set:
         return SETS[name]
     except KeyError:
         raise ValueError(f"no data set is called {name!r}: there are {', '.join(sorted(SETS))}.") from None
-
-
-def class_pair(name: str, number: int) -> list[int]:
-    """Two classes of a set: all pairs in one random order, counted by ``number``, from the start again after.
-
-    Runs with different numbers, such as seeds that follow each other, have different pairs.
-
-    >>> class_pair("cifar10", 0), class_pair("cifar10", 1), class_pair("cifar10", 45)
-    ([0, 3], [4, 9], [0, 3])
-    """
-    every = list(combinations(range(len(lookup(name).classes)), 2))
-    if not every:
-        raise ValueError(f"{name} has no two classes.")
-    return [int(c) for c in np.random.default_rng(0).permutation(every)[number % len(every)]]

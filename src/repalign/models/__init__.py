@@ -18,11 +18,9 @@ from typing import Any
 
 from torch import nn
 
-from repalign.models import transfer
 from repalign.models.cnn import VGG, SimpleCNN
-from repalign.models.fine_tuning import with_head
+from repalign.models.fine_tuning import replace_head, with_head
 from repalign.models.from_torchvision import imagenet, vit_b_16, vit_small
-from repalign.models.image_rows import ImageRows
 from repalign.models.initialization import initialize
 from repalign.models.mlp import MLP
 from repalign.models.rbf import RBFNetwork
@@ -91,7 +89,6 @@ __all__ = [
     "MLP",
     "NAMES",
     "VGG",
-    "ImageRows",
     "Preprocess",
     "Pretrained",
     "RBFNetwork",
@@ -105,9 +102,9 @@ __all__ = [
     "preact_resnet18",
     "pretrained",
     "probed_layers",
+    "replace_head",
     "resnet18_v2",
     "stand_in",
-    "transfer",
     "vit_b_16",
     "vit_small",
     "wide_resnet",

@@ -1,10 +1,11 @@
-"""Networks trained on ImageNet, made ready to learn another task."""
+"""Trained networks, made ready to learn another task."""
 
 from __future__ import annotations
 
 import copy
 from collections import OrderedDict
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from repalign.models.initialization import Seed, initialize, own_randomness
 from repalign.models.weights import Preprocess, Pretrained
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Look(nn.Module):
@@ -47,3 +50,24 @@ def with_head(net: Pretrained, outputs: int, *, size: int | None = None, seed: S
         head = nn.Linear(width, outputs).to(like)
     initialize(head, "he", seed=seed, width=width)
     return nn.Sequential(OrderedDict(look=look, trunk=trunk, head=head)).eval()
+
+
+def replace_head(model: M, outputs: int, *, init: str = "he", init_scale: float = 1.0, seed: Seed = 0) -> M:
+    """The same network with a fresh last dense layer of ``outputs`` units (A.4).
+
+    >>> from repalign.models import MLP
+    >>> replace_head(MLP(5, 3), 7).head.out_features
+    7
+    """
+    model = copy.deepcopy(model)
+    heads = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    if not heads:
+        raise ValueError(f"{type(model).__name__} has no dense layer to replace.")
+    name, old = heads[-1]
+    with own_randomness():
+        head = nn.Linear(old.in_features, outputs, bias=old.bias is not None).to(old.weight)
+    initialize(head, init, scale=init_scale, seed=seed, width=old.in_features)
+    if name == "":
+        raise ValueError("the network is a single dense layer: build a new one instead.")
+    model.set_submodule(name, head)
+    return model

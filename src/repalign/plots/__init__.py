@@ -5,8 +5,7 @@ mean and a band of one standard error, aggregated once with pandas: seaborn's ow
 frames of a page.
 """
 
-from repalign.plots.depths import layer_maps
-from repalign.plots.dots import forest, ranked, scatter, spreads
+from repalign.plots.dots import forest, scatter
 from repalign.plots.frames import averaged
 from repalign.plots.lines import POINTS, alignment, curves, modes, spread, thresholds
 from repalign.plots.maps import matrix, strips
@@ -17,13 +16,10 @@ __all__ = [
     "averaged",
     "curves",
     "forest",
-    "layer_maps",
     "matrix",
     "modes",
-    "ranked",
     "scatter",
     "spread",
-    "spreads",
     "strips",
     "thresholds",
 ]

@@ -1,8 +1,8 @@
-"""A dot for each thing: scatters, ranked models, means with bars, effects with their intervals."""
+"""A dot for each thing: scatters, and effects with their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -57,64 +57,6 @@ def scatter(
     if diagonal:  # square axes in a figure that is not square
         figure.set_size_inches(figure.get_figwidth() + 0.6, figure.get_figheight())
         figure.set_layout_engine("compressed")
-    return figure
-
-
-def ranked(
-    panels: Mapping[str, pd.DataFrame],
-    *,
-    ticks: Sequence[str] | None = None,
-    label: str = "",
-    legend: str = "",
-    size: tuple[float, float] = (8.4, 2.0),
-) -> Figure:
-    """Models beside each other in the order of the rows: a panel for each frame, a line for each column.
-
-    All frames have the same rows; ``ticks`` names them, ``label`` the vertical axis, ``legend`` the columns.
-    A panel has the given ``size``. Frames with the same columns share one legend.
-    """
-    figure, axes = plt.subplots(
-        len(panels), 1, figsize=(size[0], size[1] * len(panels)), sharex=True, squeeze=False
-    )
-    for ax, (title, frame) in zip(axes[:, 0], panels.items(), strict=True):
-        colors = colors_of(pd.DataFrame({legend: list(frame.columns)}), legend, {}) or {}
-        for column in frame:
-            ax.plot(range(len(frame)), frame[column], ".-", color=colors[column], lw=1.2, label=str(column))
-        ax.set(ylabel=label)
-        ax.set_title(title)
-    if len({tuple(frame.columns) for frame in panels.values()}) == 1:
-        figure.legend(*ax.get_legend_handles_labels(), title=legend, loc="outside right upper")
-    else:
-        for ax in axes[:, 0]:
-            ax.legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
-    if ticks is not None:
-        ax.set_xticks(range(len(ticks)), ticks, rotation=90, fontsize=6.5)
-    return figure
-
-
-def spreads(
-    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
-    labels: Mapping[str, tuple[str, str]],
-    *,
-    legend: str = "",
-    size: tuple[float, float] = (4.2, 3.7),
-) -> Figure:
-    """A dot for each column of two frames, at its mean over rows in the one (x) and in the other (y).
-
-    Bars are standard deviations over rows, the dashed line is y = x. ``labels`` names both axes of a panel.
-    """
-    figure, axes = plt.subplots(1, len(panels), figsize=(size[0] * len(panels), size[1]), squeeze=False)
-    for ax, (title, (x, y)) in zip(axes[0], panels.items(), strict=True):
-        colors = colors_of(pd.DataFrame({legend: list(x.columns)}), legend, {}) or {}
-        for column in x:
-            a, b = x[column], y[column]
-            bars: dict[str, Any] = dict(xerr=a.std(), yerr=b.std(), fmt="o", lw=1.2)
-            ax.errorbar(a.mean(), b.mean(), **bars, color=colors[column], label=str(column))
-        middle = float(x.to_numpy().mean())
-        ax.axline((middle, middle), slope=1, color="0.5", lw=1, ls="--", zorder=0)
-        ax.set(xlabel=labels[title][0], ylabel=labels[title][1])
-        ax.set_title(title)
-    axes[0, -1].legend(title=legend, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 

@@ -9,13 +9,9 @@
 (3.0, 'epochs')
 """
 
-from repalign.train.apart import fit_apart
-from repalign.train.from_files import fit_images, image_accuracy, image_view
 from repalign.train.history import DivergedError, History, log_epochs, log_steps
-from repalign.train.in_turn import curve_area, learning_areas, learning_curve, pretrain
 from repalign.train.loop import fit, prefers_channels_last
 from repalign.train.many import fit_many
-from repalign.train.rates import fit_best_rate
 from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, SeesModel, crop_and_flip
 from repalign.train.snapshots import Snapshot, Snapshots
 from repalign.train.targets import accuracy, predict
@@ -31,19 +27,10 @@ __all__ = [
     "Snapshots",
     "accuracy",
     "crop_and_flip",
-    "curve_area",
     "fit",
-    "fit_apart",
-    "fit_best_rate",
-    "fit_images",
     "fit_many",
-    "image_accuracy",
-    "image_view",
-    "learning_areas",
-    "learning_curve",
     "log_epochs",
     "log_steps",
     "predict",
     "prefers_channels_last",
-    "pretrain",
 ]
