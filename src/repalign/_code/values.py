@@ -39,8 +39,9 @@ def fingerprint(value: Any, what: str = "this value") -> str:
 
     Numbers, strings, containers, arrays and tensors (type, shape and bytes); functions, methods, partials
     and classes (what runs, with defaults, closures, and the globals that it uses, not comments and
-    docstrings; what belongs to this package counts by its name and one digest of the library's source); anything with a ``fingerprint`` of its own, such as a data set; any other object by what
-    pickle would keep of it. What cannot be told apart in this way is refused, with an error that calls the
+    docstrings; what belongs to this package counts by its name and one digest of the library's source);
+    anything with a ``fingerprint`` of its own, such as a data set; any other object by what pickle would keep
+    of it. What cannot be told apart in this way is refused, with an error that calls the
     value ``what``.
     """
     work = _Hash()

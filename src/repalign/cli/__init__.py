@@ -192,7 +192,7 @@ def verify(
     jobs: Jobs = 0,
     limit: Limit = 0.0,
 ) -> None:
-    """Compute some recorded cells again, the cheapest first, and compare: would a page still give its numbers?"""
+    """Would a page still give its numbers? Compute some recorded cells again and compare."""
     from repalign.press import provenance
     from repalign.press import verify as verify_
 
@@ -385,7 +385,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         json.dumps(found, allow_nan=False)
     except (TypeError, ValueError):
         raise UserError(
-            f"--set takes numbers, texts, lists and dicts, but {text!r} is {type(found).__name__}: write a list."
+            f"--set takes numbers, texts, lists and dicts, but {text!r} is {type(found).__name__}."
         ) from None
     return name, found
 

@@ -1,4 +1,4 @@
-"""The verdict card of a claim: the statement, the verdict, what we found, the effects drawn, the rest folded."""
+"""The card of a claim: the statement, its verdict, what we found, the effects drawn, the rest folded."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def _folded(found: Mapping[str, Any]) -> str:
         rows.append(("Earlier", line))
     rows.append(("Claim", found["id"]))
     body = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in rows)
-    return f'<details class="ra-fold"><summary>Criterion and how it was measured</summary><dl>{body}</dl></details>'
+    summary = "<summary>Criterion and how it was measured</summary>"
+    return f'<details class="ra-fold">{summary}<dl>{body}</dl></details>'
 
 
 def _amount(effect: Mapping[str, Any]) -> str:

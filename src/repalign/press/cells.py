@@ -48,7 +48,7 @@ def jobs() -> int:
 def compute(
     call: Callable[..., Any], arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], at_once: int
 ) -> Iterator[tuple[int, Outcome]]:
-    """``call(*args, **kwargs)`` for each of ``arguments``: its place and what became of it, as they finish."""
+    """``call(*args, **kwargs)`` for each of ``arguments``: place and outcome of each, as they finish."""
     onednn.prepare()  # the workers inherit it
     cluster = os.environ.get(CLUSTER, "")
     if at_once <= 1 and not cluster:
@@ -148,7 +148,7 @@ def _attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> Outcome:
 
 
 def _begin(parent: int) -> None:
-    """In a worker: end as soon as the process that asked for the work is gone, also in the middle of a cell."""
+    """In a worker: end as soon as the process that asked for the work is gone, even within a cell."""
     memory.keep()
 
     def watch() -> None:

@@ -116,7 +116,7 @@ def _claim(id: str, row: Any, name: str, paper: str) -> Claim:
             raise ClaimError(f"{name}: {id} needs dates without quotes, such as 2026-11-20, not {date!r}.")
         if date > today:
             raise ClaimError(f"{name}: {id} has the date {date}, which lies in the future.")
-    texts = {key: value.strip() if isinstance(value, str) else value for key, value in row.items()}
+    texts: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in row.items()}
     return Claim(id=id, **texts)
 
 
@@ -198,7 +198,8 @@ class _Numbers:
     def __init__(self, effect: Mapping[str, Any]) -> None:
         self.mean = effect["mean"]
         self.paper = effect["paper"]
-        self.low, self.high = effect["interval"] or (float("nan"), float("nan"))
+        ends = effect["interval"] or [float("nan"), float("nan")]
+        self.low, self.high = float(ends[0]), float(ends[1])
         self.interval = f"[{self.low:.2g}, {self.high:.2g}]"
         self.percent = f"{100 * self.mean:.0f}%"
 

@@ -168,7 +168,7 @@ def ratio(
     below: float | None = None,
     paper: float | None = None,
 ) -> Effect:
-    """The geometric mean of ``top / bottom`` over runs lies above (or below) a bound: Student's in logarithms.
+    """The geometric mean of ``top / bottom`` over runs lies above (or below) a bound: Student's, in logs.
 
     >>> double = ratio("twice as wide", [2.0, 4.1, 1.9], [1.0, 2.0, 1.0], above=1.5)
     >>> double.answer, round(double.mean, 2)

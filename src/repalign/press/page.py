@@ -1,4 +1,4 @@
-"""What a notebook calls: a page with its settings, its sweeps, and figures and claims that are functions of a table.
+"""What a notebook calls: a page with settings and sweeps, its figures and claims as functions of a table.
 
 A figure or a claim is called on the table of this run and on the recorded one, and both appear. Three ways to
 execute a page (``$REPALIGN_MODE``): ``run`` computes; ``read`` takes every table from the record and trains
@@ -72,7 +72,7 @@ class Page:
         desktop: dict[str, Any],
         paper: dict[str, Any],
     ) -> settings_.Settings:
-        """The column of ``profile`` with the entries of ``change`` replaced; in ``read``, the recorded one."""
+        """The column of ``profile`` with ``change`` in it; where tables are read, the recorded profile's."""
         if self._mode != "run":
             assert self._record is not None
             profile = self._record.run["profile"]
@@ -88,13 +88,15 @@ class Page:
         *,
         data: Any = None,
         name: str = "",
+        tolerance: float = verify.TOLERANCE,
         **common: Any,
     ) -> pd.DataFrame:
         """``fn(**config, **common)`` for each of ``configs``, in parallel, as one table.
 
-        ``fn`` returns rows: a dict, a list of dicts or a frame. ``data`` is a data set, several, or a function
-        that loads them (it is not called where the table comes from the record); cells get it first. The table
-        is kept under ``name``, by default the function's.
+        ``fn`` returns rows: a dict, a list of dicts or a frame. ``data`` is a data set, several, or a
+        function that loads them (it is not called where the table comes from the record); cells get it
+        first. The table is kept under ``name``, by default the function's. ``tolerance`` is how far, relative
+        to its size, a value may move on another processor: rounding, unless a network is trained.
         """
         name = name or fn.__name__
         if name in self._tables:
@@ -109,7 +111,7 @@ class Page:
         assert self._record is not None
         table, cells = self._record.sweep(name)
         if self._mode == "verify":
-            verify.check(fn, configs, data, common, name, table, cells)
+            verify.check(fn, configs, data, common, name, table, cells, tolerance)
         self._tables[name] = table
         return table
 
@@ -118,7 +120,7 @@ class Page:
     def figure(
         self, id: str, caption: str, *tables: pd.DataFrame
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Draw: the function below gets the tables of this run, and those of the record, and returns a figure."""
+        """Draw: the function below gets the tables, of this run and of the record, and returns a figure."""
         if id in self._figures:
             raise ValueError(f"{self.name} draws {id} twice.")
         self._figures.append(id)
@@ -140,7 +142,7 @@ class Page:
     def table(
         self, caption: str, *tables: pd.DataFrame
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """A table to read: the function below gets the tables and returns a frame, or two: ours and the paper's."""
+        """A table to read: the function below returns a frame, or two: ours and the paper's."""
 
         def show(fn: Callable[..., Any]) -> Callable[..., Any]:
             from repalign.press.tables import table as shown
@@ -242,11 +244,12 @@ class Page:
             if own is table:
                 return name
         raise ValueError(
-            f"{self.name}: figures and claims take tables as page.sweep returned them; select inside the function."
+            f"{self.name}: figures and claims take tables as page.sweep returned them; select inside "
+            "the function."
         )
 
     def _called(self, fn: Callable[..., Any], frames: list[pd.DataFrame], kind: str, what: str) -> Any:
-        """``fn`` on copies of ``frames``; on the record, an error says that it is the record's fault or the page's."""
+        """``fn`` on copies of ``frames``; an error on the record says what the record has."""
         try:
             return fn(*(frame.copy() for frame in frames))
         except Exception as error:
@@ -314,8 +317,8 @@ class Page:
         silent = [c.id for c in self.claims.values() if c.kind == "paper" and not c.stand_in]
         if far and silent:
             raise claims.ClaimError(
-                f"{self.name}: the recorded profile differs from the paper in {', '.join(far)}, so its claims "
-                f"need words for it: set stand_in of {', '.join(silent)} in claims.toml."
+                f"{self.name}: the recorded profile differs from the paper in {', '.join(far)}, so its "
+                f"claims need words for it: set stand_in of {', '.join(silent)} in claims.toml."
             )
 
     def _show(self, panels: list[tuple[str, str]], text: str, about: dict[str, Any]) -> None:
@@ -331,7 +334,7 @@ class Page:
         if kind == "record":
             assert self._record is not None
             return self._record.label()
-        return f"this run ({self._chosen.profile})"
+        return f"this run ({self._settings.profile})" if self._settings else "this run"
 
 
 def _figure_of(drawn: Any, id: str) -> Any:

@@ -98,9 +98,7 @@ def disagreements(root: Path) -> list[str]:
         topics = {page.name.partition("/")[2] for page in pages if page.paper == paper}
         for claim in rows.values():
             if claim.page not in topics:
-                found.append(
-                    f"{claim.id} in notebooks/{paper}/claims.toml has the page {claim.page}, which does not exist"
-                )
+                found.append(f"{claim.id} is for the page {paper}/{claim.page}, which does not exist")
         for topic in sorted(topics - {claim.page for claim in rows.values()}):
             found.append(f"{paper}/{topic} has no claim in notebooks/{paper}/claims.toml")
     recorded = {place.parent for place in (root / "records").glob("*/*/run.json")}

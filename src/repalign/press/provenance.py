@@ -1,4 +1,4 @@
-"""Where a number comes from: the commit and the code when its run started, the machine, the versions, the day.
+"""Where a number comes from: commit and code when its run started, machine, versions, day.
 
 Everything is asked at the start of a run, from the place that the package itself is imported from: what is
 edited, committed or installed while a run goes on is not what made its numbers.
@@ -26,7 +26,7 @@ _COUNTED = ("src", "notebooks", "pyproject.toml", "constraints.txt")
 
 
 def origin(root: Path | None = None) -> dict[str, Any]:
-    """Commit, cleanliness and digest of the code: what the runner found at the start, else what is found now."""
+    """Commit, cleanliness and digest of the code: as the runner found them, else as they are now."""
     told = os.environ.get(VARIABLE)
     if told:
         return dict(json.loads(told))

@@ -1,4 +1,4 @@
-"""Records: the tables of a finished run, with the provenance of every cell, under ``records/<paper>/<page>/``.
+"""Records: the tables of a finished run with the provenance of every cell, in ``records/<paper>/<page>/``.
 
 A record is data. ``<sweep>.parquet`` has the rows, ``<sweep>.cells.parquet`` a row for each cell: its
 configuration, the fingerprint of its data, and commit, date, seconds, processor and versions of its
@@ -75,8 +75,8 @@ class Record:
             raw = _bytes(self.place / file, self.page)
             if hashlib.sha256(raw).hexdigest() != about["sha256"].get(file):
                 raise RecordError(
-                    f"{file} in the record of {self.page} is not the file that was recorded: take it back from "
-                    "git, or record the page again."
+                    f"{file} in the record of {self.page} is not the file that was recorded: take it back "
+                    "from git, or record the page again."
                 )
             found.append(_frame(self.place / file, self.page))
         return found[0], found[1]
@@ -171,7 +171,7 @@ def write_sweep(out: Path, name: str, found: Result) -> None:
             os.replace(part, out / file)
         except (ValueError, TypeError) as error:
             raise TypeError(
-                f"the table of {name} cannot be kept ({error}): a column holds numbers, or texts, or booleans."
+                f"the table of {name} cannot be kept ({error}): a column holds numbers, texts or booleans."
             ) from None
         finally:
             part.unlink(missing_ok=True)
@@ -185,7 +185,7 @@ def described(out: Path, name: str) -> dict[str, Any]:
 
 
 def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Path:
-    """Make the last run of ``page`` at ``profile`` its record; everything that speaks against it is an error."""
+    """Make the last run of ``page`` at ``profile`` its record; what speaks against it is an error."""
     if profile not in RECORDED:
         raise RecordError(f"a run at {profile} is no evidence: only {' and '.join(RECORDED)} are recorded.")
     place = root / "build" / profile / page
@@ -201,8 +201,8 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
     lost = sorted({id for one in before[:1] for id in one["verdicts"]} - set(known) - set(retired))
     if lost:
         raise RecordError(
-            f"{page} is not recorded: its record judges {', '.join(lost)}, and claims.toml has no such row any "
-            "more. Put the rows back, or name each with --retired."
+            f"{page} is not recorded: its record judges {', '.join(lost)}, and claims.toml has no such "
+            "row any more. Put the rows back, or name each with --retired."
         )
     target = place_of(root, page)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def differing(record: Record, judged: dict[str, dict[str, Any]]) -> list[str]:
     """Claims whose kept verdict is not the one that the recorded tables give."""
     kept = record.run["claims"]
     return [
-        f"{id} is kept as {kept[id]['verdict'] if id in kept else 'nothing'}, and its record says {one['verdict']}"
+        f"{id} is kept as {kept.get(id, {}).get('verdict')}, and its record says {one['verdict']}"
         for id, one in judged.items()
         if id not in kept or kept[id]["verdict"] != one["verdict"]
     ]
@@ -348,14 +348,12 @@ def problems(root: Path, page: str) -> list[str]:
         if verdict is None:
             found.append(f"the record of {page} does not judge {id}: repalign record {page} --judge")
         elif row.found and row.found_for != verdict:
-            found.append(
-                f"what {id} found was written for {row.found_for}, and its record says {verdict}: write it anew"
-            )
+            found.append(f"what {id} found was written for {row.found_for}, and its record says {verdict}")
     for id, criterion in record.run.get("criteria", {}).items():
         if id in rows and claims.changed_since(rows[id], criterion, record.run["date"]):
             found.append(
-                f"the criterion of {id} is not the one that its record was judged by: put it back, or say so in "
-                f"revised = [{{ date = …, reason = …, was = … }}] and record {page} again on new seeds"
+                f"the criterion of {id} is not the one that its record was judged by: put it back, or say so "
+                f"in revised = [{{ date = …, reason = …, was = … }}] and record {page} again on new seeds"
             )
     return found
 
@@ -369,7 +367,7 @@ def _bytes(path: Path, page: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RecordError(
-            f"{path.name} of {page} is missing ({error.strerror}): take it back from git, or run the page again."
+            f"{path.name} of {page} is missing ({error.strerror}): take it back from git, or run the page."
         ) from None
 
 
@@ -380,8 +378,8 @@ def _frame(path: Path, page: str) -> pd.DataFrame:
         return pd.read_parquet(path)
     except Exception as error:  # pyarrow has a dozen kinds for a torn file
         raise RecordError(
-            f"{path.name} of {page} cannot be read ({type(error).__name__}): take it back from git, or run the "
-            "page again."
+            f"{path.name} of {page} cannot be read ({type(error).__name__}): take it back from git, or run "
+            "the page again."
         ) from None
 
 

@@ -83,7 +83,7 @@ class Runner:
             )
 
     def run(self, pages: list[Source], profile: str, parameters: dict[str, Any]) -> list[Result]:
-        """Run ``pages``; a result for each, in their order. Ctrl-C stops the kernels and keeps what is done."""
+        """Run ``pages``; a result for each, in their order. Ctrl-C keeps the pages that are done."""
         results: dict[str, Result] = {}
         try:
             with scratch.directory(self.root) as place:
@@ -185,7 +185,8 @@ class Runner:
             process = subprocess.Popen(
                 guarded.command("papermill", *words),
                 env=self._environment(page, profile, place, threads),
-                stdin=subprocess.PIPE,  # it ends when this is closed: by us, or by the system when we are killed
+                # It ends when this is closed: by us, or by the system when we are killed.
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -195,7 +196,12 @@ class Runner:
             self._running.add(process)
         limit = self.limit or LIMITS[profile]
         late = threading.Event()
-        clock = threading.Timer(min(limit, threading.TIMEOUT_MAX), lambda: (late.set(), process.kill()))
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(min(limit, threading.TIMEOUT_MAX), end)
         clock.daemon = True
         clock.start()
         try:

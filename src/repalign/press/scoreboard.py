@@ -10,7 +10,7 @@ from typing import Any
 from repalign.press.cards import counted_runs, css_class
 from repalign.press.tables import number, shown
 
-# What is counted apart: evidence on the paper's own data and kind of network, on a stand-in, and our own questions.
+# What is counted apart: evidence on the paper's own data and kind of network, on a stand-in, our questions.
 KINDS = (
     *("exact", "shown", "reproduced", "reproduced on a stand-in", "ours, yes", "partly", "open"),
     *("not reproduced", "not tried", "untested"),
@@ -45,7 +45,7 @@ def best(evidence: Evidence) -> list[Mapping[str, Any]]:
 
 
 def in_words(found: Mapping[str, Any], most: int = 3) -> str:
-    """What was measured, in a line: what we found, else effects without a yes first, then the paper's numbers."""
+    """What was measured, in a line: what we found, else effects, those without a yes first."""
     if found["found"]:
         return str(found["found"])
     effects = found["effects"]
@@ -86,8 +86,8 @@ def page(evidence: Evidence, costs: list[tuple[str, ...]], beside: str) -> str:
         f"**{summary(best(evidence))}**, by the record where there is one, else by {html.escape(beside)}.\n\n"
         f"{_counted(evidence)}\n\n## Claim by claim\n\n"
         f'<table class="ra-table ra-scoreboard"><tr>{head}</tr>{"".join(rows)}</table>\n\n'
-        "## What the runs cost\n\nRecords of the first edition name the commit and the day that drew them; the cells "
-        "behind them may be older. *Computing* is the time of the cells on one core each.\n\n"
+        "## What the runs cost\n\nRecords of the first edition name the commit and the day that drew them; "
+        "the cells behind them may be older. *Computing* is the time of the cells on one core each.\n\n"
         f'<table class="ra-table ra-costs"><tr>{cost_head}</tr>{cost_rows}</table>\n'
     )
 
@@ -111,7 +111,7 @@ def _counted(evidence: Evidence) -> str:
 
 
 def _row(page: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line: the record's evidence for a claim, else this run's, and this run's verdict beside a record's."""
+    """A line: the record's evidence for a claim, else this run's, and this run's verdict beside it."""
     found = one.get("record") or one["live"]
     here = one.get("live") if "record" in one else None
     breaking = html.escape(id).replace(".", ".<wbr>")  # where a long id may break

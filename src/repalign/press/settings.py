@@ -96,7 +96,7 @@ def choose(
     unknown = sorted(set(change) - known)
     if unknown:
         raise ValueError(
-            f"unknown setting {', '.join(unknown)}: this page has {', '.join(sorted(known)) or 'no settings'}."
+            f"unknown setting {', '.join(unknown)}: this page has {', '.join(sorted(known)) or 'none'}."
         )
     usual = FIRST_SEED if profile in ("desktop", "paper") else 0
     first = int(change.get("first_seed", usual))
@@ -119,9 +119,9 @@ def stand_ins(desktop: dict[str, Any], paper: dict[str, Any]) -> list[str]:
         theirs = paper[name]
         if name in _KINDS and ours != theirs:
             found.append(name)
-        if name in _STEPS and all(isinstance(v, (int, float)) for v in (ours, theirs)):
-            if 10 * ours < theirs or ours > 10 * theirs:
-                found.append(name)
+        counted = name in _STEPS and all(isinstance(v, (int, float)) for v in (ours, theirs))
+        if counted and (10 * ours < theirs or ours > 10 * theirs):
+            found.append(name)
     return found
 
 

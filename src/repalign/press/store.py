@@ -52,7 +52,7 @@ def key(fn: Callable[..., Any], arguments: Mapping[str, Any], data: str) -> str:
 
 
 def _source(fn: Callable[..., Any]) -> str:
-    """What a function is made of: by name and source, and by what it uses where it is a cell of a notebook."""
+    """What a function is made of: its source, and what it uses where it is defined in a notebook."""
     return fingerprint(fn, fn.__name__) + inspect.getsource(inspect.unwrap(fn))
 
 

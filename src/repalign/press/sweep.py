@@ -61,25 +61,25 @@ def run(
     common: Mapping[str, Any],
     at_once: int | None = None,
 ) -> Result:
-    """``fn(data, **config, **common)`` for each of ``configs``, as one table; finished cells are not run again.
+    """``fn(data, **config, **common)`` for each of ``configs``, as one table; finished cells are kept.
 
     ``data`` is handed to every cell as its first argument: one data set or several, or a function without
     arguments that loads them. A cell that raises does not stop the others; at the end a :class:`SweepError`
     names every one that failed with its configuration.
     """
-    configs = [dict(config) for config in configs]
-    shared = sorted(set(common) & {name for config in configs for name in config})
+    given = [dict(config) for config in configs]
+    shared = sorted(set(common) & {name for config in given for name in config})
     if shared:
         raise TypeError(f"{', '.join(shared)} is given for each cell and for all: which one counts?")
     data = data() if callable(data) else data
     mark = fingerprint_of(data)
-    keys = [store.key(fn, {**config, **common}, mark) for config in configs]
+    keys = [store.key(fn, {**config, **common}, mark) for config in given]
     found = {name: store.read(fn, name) for name in dict.fromkeys(keys)}
     todo = [name for name, cell in found.items() if cell is None]
     bar = _Bar(len(found), len(found) - len(todo))
     first = () if data is None else (data,)
     where = [keys.index(name) for name in todo]
-    arguments = [(first, {**configs[place], **common}) for place in where]
+    arguments = [(first, {**given[place], **common}) for place in where]
     about = {
         **provenance.origin(),
         "date": provenance.today(),
@@ -95,7 +95,7 @@ def run(
             except TypeError as wrong:
                 error = str(wrong)
         if error:
-            failed.append((configs[where[place]], error))
+            failed.append((given[where[place]], error))
             continue
         made = {**about, "seconds": outcome.seconds, "processor": outcome.processor}
         cell = store.Cell(rows, made)
@@ -104,10 +104,9 @@ def run(
         bar.step()
     bar.end()
     if failed:
-        raise SweepError(failed, len(configs))
-    # Read again: the first run gets the same as all later ones.
-    finished = [store.read(fn, name) or found[name] for name in keys]
-    return Result(_table(configs, finished), _cells(configs, finished))
+        raise SweepError(failed, len(given))
+    finished = [kept for name in keys if (kept := found[name]) is not None]
+    return Result(_table(given, finished), _cells(given, finished))
 
 
 def fingerprint_of(data: Any) -> str:
@@ -127,7 +126,7 @@ def fingerprint_of(data: Any) -> str:
 
 
 def label(value: Any) -> Any:
-    """How a part of a configuration shows in a table: data, networks, functions and classes by their names."""
+    """How a part of a configuration shows in a table: data, networks and functions by their names."""
     if isinstance(value, (tuple, list)):
         return " × ".join(str(label(part)) for part in value)
     marked = isinstance(getattr(value, "fingerprint", None), str)

@@ -1,4 +1,4 @@
-"""What the pages of the first edition call. Nothing new is built on it; it goes when their chapters are rewritten."""
+"""What the pages of the first edition call; it goes when their chapters are rewritten."""
 
 from repalign.press.settings import PROFILES
 from repalign.press.style import PALETTE

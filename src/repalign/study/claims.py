@@ -1,4 +1,4 @@
-"""Claims as the first edition's pages call them: the rows are in claims.toml, what was measured in a file each."""
+"""Claims as the first edition's pages call them: rows in claims.toml, what was measured in a file each."""
 
 from __future__ import annotations
 
@@ -53,12 +53,13 @@ def claim(
     ``effects`` are named, and the verdict follows from their intervals. A claim that is ``exact`` takes
     ``holds`` instead (None where it cannot be checked, as on a part of a data set), one that is ``shown``
     neither. ``data`` are the sets that this claim rests on, ``size`` the settings that a reader should see
-    beside the paper's, ``seeds`` those of its runs (default: all), ``measured`` whatever helps to read the verdict.
+    beside the paper's, ``seeds`` those of its runs (default: all), ``measured`` whatever helps to read the
+    verdict.
     """
     row = run.current.declared.get(id)
     if row is None:
         raise ValueError(f"{id} has no row with the page {run.current.page} in claims.toml.")
-    named = {name: effect for name, effect in (effects or {}).items()}
+    named = dict(effects or {})
     found = _verdict(row, named, holds, measured)
     profile = run.current.profile or "by hand"
     if profile != "smoke":

@@ -1,8 +1,8 @@
 """Records and runs of the first edition: drawings, tables as HTML and verdicts, read with suspicion.
 
-A record is ``records/<paper>/<page>/<date>-<profile>/`` with ``run.json``, ``claims/*.json``, ``figures/*.svg``
-with the tables behind them as ``*.csv``, and ``tables.json``. Its drawings were made at the commit that it
-names; the cells behind them may be older.
+A record is ``records/<paper>/<page>/<date>-<profile>/`` with ``run.json``, ``claims/*.json``,
+``figures/*.svg`` with the tables behind them as ``*.csv``, and ``tables.json``. Its drawings were made at the
+commit that it names; the cells behind them may be older.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def read(place: Path, page: str) -> Old:
         return Old(place, run, {str(one["id"]): _checked(one) for one in kept})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(
-            f"the run of {page} in {place.name} is damaged ({type(error).__name__}: {error}). Take a record back "
-            "from git; delete a run, and run its page again."
+            f"the run of {page} in {place.name} is damaged ({type(error).__name__}: {error}). Take a record "
+            "back from git; delete a run, and run its page again."
         ) from None
 
 

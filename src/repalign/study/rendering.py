@@ -1,4 +1,4 @@
-"""How the book shows a page of the first edition: its executed notebook with the record's drawings in front."""
+"""How the book shows a page of the first edition: its executed notebook, the record's drawings in front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run of one page of the first edition: what it was set to, which data it read; its figures and its stamp."""
+"""The run of one page of the first edition: its settings, its data, its figures and its stamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what was expensive to compute, whatever it is made of: the first edition's cells return more than rows."""
+"""Keep what was expensive to compute: cells of the first edition return more than rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cached(fn: Callable[..., R], config: dict[str, Any], *, data: Any = None) ->
         write(fn, mark, fn(**config) if data is None else fn(data, **config))
         found = read(fn, mark)  # not what was computed: the first run gets the same as all later ones
     assert found is not None
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def keys(fn: Callable[..., Any], configs: Sequence[dict[str, Any]], data: Any = None) -> list[str]:
