@@ -106,8 +106,12 @@ class _Drawn:
         """Tables of the page, by their place: the record's where it kept as many, else this run's by name."""
         record = self._kept.get("record")
         then = record.tables() if record else []
+        none = '<p class="ra-note">The record kept no table here; this run has one.</p>'
         for k, output in enumerate(found):
-            shown = [("record", then[k], self._labels["record"])] if len(then) == len(found) else []
+            shown = []
+            if record:  # never this run's table beside the record's figure
+                kept = then[k] if len(then) == len(found) else none
+                shown.append(("record", kept, self._labels["record"]))
             if "live" in self._kept:
                 shown.append(("live", output.data["text/html"], self._labels["live"]))
             if len(shown) == 2 and shown[0][1] == shown[1][1]:
