@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 
 from repalign.plots.frames import columns_of
 
+MARGIN = 1.15  # a factor beside the smallest and the largest depth
+
 
 def layer_maps(
     frame: pd.DataFrame,
@@ -34,6 +36,8 @@ def layer_maps(
     shape = (size[0] * len(cols) + 1.2, size[1] * len(rows))
     figure, axes = plt.subplots(len(rows), len(cols), figsize=shape, squeeze=False, sharex=True, sharey=True)
     depths = sorted(frame["depth"].unique())
+    # Limits of our own: one depth alone, as in a short run, has no range to make any from.
+    axes[0, 0].set(xscale="log", yscale="log", xlim=(depths[0] / MARGIN, depths[-1] * MARGIN))
     for ax, (kind, title) in zip(axes.flat, [(r, c) for r in rows for c in cols], strict=True):
         part = frame[(frame[row] == kind) & (frame[col] == title)]
         color = part.groupby(["depth", "layer"])[y].mean()
@@ -49,7 +53,7 @@ def layer_maps(
         drawn["peak"] = (mean[peak].to_numpy(), "x", "C1")
         for label, (height, form, shade) in drawn.items():
             ax.plot(np.exp(x), np.exp(height), form, color=shade, label=label, markersize=8)
-        ax.set(xscale="log", yscale="log", title=f"{title}, {kind}")
+        ax.set(title=f"{title}, {kind}")
         ax.set_xticks(depths, [str(d) for d in depths])
         ax.minorticks_off()
     levels = [level for level in (1, 3, 10, 30, 100) if level <= max(depths)]

@@ -42,14 +42,16 @@ def curves(
     sharey: bool = False,
     order: Mapping[str, Sequence[Any]] | None = None,
     labels: Mapping[str, str] | None = None,
+    floor: str | None = None,
 ) -> Figure:
     """Mean of ``y`` over ``unit`` against ``x``, with a band of one standard error, in panels.
 
     ``hue`` sets the color, ``style`` the dash, ``log`` names the logarithmic axes ("x", "y" or "xy"),
     ``order`` the values of a column in the order to draw them, ``labels`` what to write for a column's name.
+    ``floor`` is a column with what ``y`` would be by chance: its mean is a dashed gray line in every panel.
     """
     by = columns_of(frame, x=x, hue=hue, style=style, col=col, row=row)
-    columns_of(frame, y=y)
+    columns_of(frame, y=y, floor=floor)
     drawn = averaged(frame, by, y, unit)
     order = order or {}
     color = colors_of(drawn, hue, order)
@@ -81,10 +83,24 @@ def curves(
             shade = color[key[0]] if color is not None else None
             low, high = line["mean"] - line["se"], line["mean"] + line["se"]
             ax.fill_between(line[x], low, high, color=shade, alpha=BAND, lw=0)
+        if floor is not None:
+            chance = _panel(frame, grid, i, j, row, col).groupby(x)[floor].mean()
+            ax.plot(chance, color="0.5", ls="--", lw=1)
         ax.set(**{f"{axis}scale": "log" for axis in log})
         if "x" not in log and whole:  # layers and epochs: no tick at 2.5
             ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     return _finish(grid, {x: x, "mean": y, **(labels or {})}, y)
+
+
+def _panel(
+    frame: pd.DataFrame, grid: sns.FacetGrid, i: int, j: int, row: str | None, col: str | None
+) -> pd.DataFrame:
+    """The rows of ``frame`` that panel ``(i, j)`` shows."""
+    if row is not None:
+        frame = frame[frame[row] == grid.row_names[i]]
+    if col is not None:
+        frame = frame[frame[col] == grid.col_names[j]]
+    return frame
 
 
 def alignment(frame: pd.DataFrame, *, tau: str = "tau", y: str = "alignment", **options: Any) -> Figure:
