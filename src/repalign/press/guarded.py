@@ -1,8 +1,8 @@
 """A module that ends with its starter: ``python -m repalign.press.guarded MODULE WORD...``.
 
 Standard input is a pipe that the starter alone holds open. When the starter ends, even by a signal that
-nobody can catch, the system closes the pipe and this process exits; what it started in turn (a kernel, its
-workers) sees within a second that its parent is gone.
+nobody can catch, the system closes the pipe; this process then ends all that it has started (a kernel, its
+workers) and itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import runpy
 import sys
 import threading
+from contextlib import suppress
 
 MODULE = "repalign.press.guarded"
 
@@ -20,10 +21,35 @@ def command(module: str, *words: str) -> list[str]:
     return [sys.executable, "-m", MODULE, module, *words]
 
 
+def end(process: int) -> None:
+    """End a process and all that it has started, whatever they are busy with."""
+    import psutil
+
+    with suppress(psutil.Error):
+        family = psutil.Process(process).children(recursive=True)
+        # First itself, so that it starts nothing more.
+        for member in (psutil.Process(process), *family):
+            with suppress(psutil.Error):
+                member.kill()
+
+
+def _end_children() -> None:
+    """End all that this process has started; twice, for what was being started meanwhile."""
+    import psutil
+
+    for _ in range(2):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+
+
 def _watch() -> None:
     while os.read(0, 1024):
         pass
-    os._exit(1)
+    try:
+        _end_children()
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":
