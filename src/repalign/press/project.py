@@ -28,7 +28,10 @@ class Source:
     @cached_property
     def text(self) -> str:
         """What the file says; a byte order mark is none of its business."""
-        return self.path.read_text(encoding="utf-8-sig")
+        try:
+            return self.path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.name} is not UTF-8 text ({error}): save it as UTF-8.") from None
 
     @property
     def paper(self) -> str:
@@ -76,7 +79,15 @@ def papers(pages: list[Source]) -> list[str]:
 
 def contents(root: Path) -> list[str]:
     """The files of the table of contents, in reading order."""
-    return _files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8")))
+    return _files(read_yaml(root / "_toc.yml"))
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file of the book; a mistake in it is one line that names its place."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} cannot be read: {' '.join(str(error).split())}.") from None
 
 
 def disagreements(root: Path) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -28,12 +28,22 @@ from repalign.press.page import MODE
 from repalign.press.project import Source, UserError
 
 NOTEBOOK, RESULTS = "page.ipynb", "results"
+FINISHED = "finished.json"  # beside the results of a page: what it depended on, and what it left
 # A page that takes longer, or says more, has gone wrong.
 LIMITS = {"smoke": 600.0, "laptop": 1800.0, "desktop": 6 * 3600.0, "paper": math.inf}
 MOST_OUTPUT = 30_000_000  # bytes of an executed page
 _STARTS = 3  # of a kernel that does not answer: two that start at once may pick the same port
+_FULL = "the disk is full: free some space and run again; finished pages are kept"
 _NO_ANSWER = "the kernel died before it answered, most likely for a port that another one took: run again"
-_THREADS = ("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_WATCHED = 0.5  # seconds between two looks at a page that runs
+_LONGEST = 400  # letters of a page's own error that are shown
+# Of the user's environment: threads are ours to share, and the others run code or change it.
+_NOT_PASSED_ON = (
+    *("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
+    *("PYTHONSTARTUP", "PYTHONOPTIMIZE", "PYTHONWARNINGS"),
+)
+# Directories that the user may name from where the command was given; a page runs elsewhere.
+_DIRECTORIES = ("REPALIGN_DATA", "REPALIGN_CACHE", store.VARIABLE)
 
 Progress = Callable[[str, int, int], None]
 
@@ -72,6 +82,7 @@ class Runner:
         for module in ("papermill", "jupytext", "ipykernel", "pyarrow"):
             if find_spec(module) is None:
                 raise UserError(f"{module} is not installed here: pip install 'repalign[book]', or use make.")
+        _writable(cache_root())
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
         self._stopped = False
@@ -95,10 +106,7 @@ class Runner:
                 todo.sort(key=lambda page: self._expected(page, profile), reverse=True)
                 results |= self._all(todo, profile, parameters, place)
         except OSError as error:
-            raise UserError(
-                f"cannot write below {self.root / 'build'}: {error.strerror or error}. Free some space, or "
-                "change its permissions; finished pages are kept."
-            ) from None
+            raise UserError(f"cannot write below {self.root / 'build'}: {_said_by_system(error)}") from None
         return [results[page.name] for page in pages]
 
     def place(self, page: Source, profile: str) -> Path:
@@ -130,8 +138,7 @@ class Runner:
         with self._lock:
             self._stopped = True
             for process in self._running:
-                with suppress(OSError):
-                    process.send_signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+                guarded.end(process.pid)
 
     def _one(
         self, page: Source, profile: str, parameters: dict[str, Any], place: Path, threads: int
@@ -149,8 +156,8 @@ class Runner:
             if problem:
                 return Result(page.name, "failed", seconds, problem, self._kept(page, profile, place))
             self._publish(page, profile, parameters, place, key, seconds)
-        except OSError as error:
-            said = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        except Exception as error:  # whatever it is, the other pages go on
+            said = _said_by_system(error) if isinstance(error, OSError) else _in_a_line(error)
             return Result(page.name, "failed", time.perf_counter() - started, said)
         return Result(page.name, "ran", seconds)
 
@@ -162,7 +169,7 @@ class Runner:
         try:
             notebook = jupytext.reads(page.text, fmt="py:percent")
         except Exception as error:  # whatever a broken file makes of the parser
-            return f"the source cannot be read as a notebook ({type(error).__name__}: {error})"
+            return f"the source cannot be read as a notebook: {_in_a_line(error)}"
         tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
         if len(tagged) != 1:
             return f"there should be one cell tagged parameters, but there are {len(tagged)}"
@@ -194,24 +201,22 @@ class Runner:
                 start_new_session=True,  # Ctrl-C reaches us alone, and we end the pages in order
             )
             self._running.add(process)
+        ended = threading.Event()
+        wrong: list[str] = []
         limit = self.limit or LIMITS[profile]
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        clock = threading.Timer(min(limit, threading.TIMEOUT_MAX), end)
-        clock.daemon = True
-        clock.start()
+        watch = threading.Thread(
+            target=_watch, args=(process.pid, place / NOTEBOOK, limit, ended, wrong), daemon=True
+        )
+        watch.start()
         try:
             said = self._follow(process, page.name)
         finally:
-            clock.cancel()
+            ended.set()
+            watch.join()
             with self._lock:
                 self._running.discard(process)
-        if late.is_set():
-            return f"it took longer than {limit:.0f} s: use --limit for more time, or a smaller profile"
+        if wrong:
+            return wrong[0]
         return _problem(place / NOTEBOOK, said) if process.returncode else ""
 
     def _follow(self, process: subprocess.Popen[str], name: str) -> str:
@@ -225,14 +230,14 @@ class Runner:
                 if bar:
                     self.progress(name, int(bar.group(1)), int(bar.group(2)))
                 elif line.strip():
-                    said = [*said[-40:], line.rstrip()]
+                    said = [*said[-40:], line.rstrip()[-_LONGEST:]]
             process.wait()
         return "\n".join(said)
 
     def _environment(self, page: Source, profile: str, place: Path, threads: int) -> dict[str, str]:
         """What a page's kernel finds: nothing of the user's that decides numbers."""
-        given = {name: value for name, value in os.environ.items() if name not in _THREADS}
-        for name in ("REPALIGN_DATA", "REPALIGN_CACHE"):  # the page runs in another directory
+        given = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
+        for name in _DIRECTORIES:
             if given.get(name):
                 given[name] = str(Path(given[name]).resolve())
         given |= {
@@ -270,22 +275,26 @@ class Runner:
     ) -> None:
         """Put the page, then its results, in their places.
 
-        ``run.json`` is what makes a page count as run: killed in between, there is none.
+        ``finished.json`` is what makes a page count as run: killed in between, there is none.
         """
         results = place / RESULTS
         target = self.place(page, profile)
         target.parent.mkdir(parents=True, exist_ok=True)
         if (results / records.RUN).is_file():
             run = json.loads((results / records.RUN).read_text(encoding="utf-8"))
-            run |= {"key": key, "seconds": round(seconds, 1)}
+            run["seconds"] = round(seconds, 1)
             edited = self._key(Source(page.name, page.path), parameters) != key
             run["edited"] = edited or source_.on_disk() != self._origin["code"]
             for name in ("commit", "clean"):
                 run.setdefault(name, self._origin[name])
             run.setdefault("date", provenance.today())
             write_json(results / records.RUN, run)
-        (target / records.RUN).unlink(missing_ok=True)
-        os.replace(place / NOTEBOOK, target.with_suffix(".ipynb"))
+        executed = place / NOTEBOOK
+        left = {str(file.relative_to(results)): _digest(file) for file in _files(results)}
+        finished = {"key": key, "fresh": self.fresh, "notebook": _digest(executed), "left": left}
+        write_json(results / FINISHED, finished)
+        (target / FINISHED).unlink(missing_ok=True)
+        os.replace(executed, target.with_suffix(".ipynb"))
         replace_directory(results, target)
 
     def _key(self, page: Source, parameters: dict[str, Any]) -> str:
@@ -300,14 +309,18 @@ class Runner:
         return digest(page.text, text, source_.on_disk(), *files, *(f.read_bytes() for f in shown))
 
     def _unchanged(self, page: Source, profile: str, parameters: dict[str, Any]) -> bool:
-        """Has this very page run already?"""
+        """Has this very page run already, and is all there that it left?"""
         target = self.place(page, profile)
+        if self.mode == "verify":
+            return False
         try:
-            run = json.loads((target / records.RUN).read_text(encoding="utf-8"))
-            whole = target.with_suffix(".ipynb").is_file() and run["key"] == self._key(page, parameters)
-            kept = all((target / file).is_file() for file in _left_by(run))
-            return bool(whole and kept and self.mode != "verify")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            finished = json.loads((target / FINISHED).read_text(encoding="utf-8"))
+            if finished["key"] != self._key(page, parameters) or self.fresh > finished["fresh"]:
+                return False
+            if _digest(target.with_suffix(".ipynb")) != finished["notebook"]:
+                return False
+            return all(_digest(target / name) == mark for name, mark in finished["left"].items())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError):
             return False
 
     def _expected(self, page: Source, profile: str) -> float:
@@ -319,19 +332,72 @@ class Runner:
         return math.inf
 
 
-def _left_by(run: dict[str, Any]) -> list[str]:
-    """Files that a finished page has left: tables and drawings, and in the first edition claims."""
-    tables = [file for one in run.get("sweeps", {}).values() for file in one["sha256"]]
-    old = [f"claims/{id}.json" for id in run["claims"]] if isinstance(run["claims"], list) else []
-    return [*tables, *old]
+def _files(place: Path) -> list[Path]:
+    return sorted(file for file in place.rglob("*") if file.is_file())
+
+
+def _digest(file: Path) -> str:
+    return digest(file.read_bytes())
+
+
+def _watch(process: int, executed: Path, limit: float, ended: threading.Event, wrong: list[str]) -> None:
+    """End a page that takes too long or says too much, with all that it has started; says why in ``wrong``.
+
+    papermill writes the page every half minute, so that even one that never ends is seen to be too large.
+    """
+    stops = time.monotonic() + limit
+    while not ended.wait(_WATCHED):
+        if time.monotonic() > stops:
+            wrong.append(
+                f"it took longer than {limit:.0f} s: use --limit for more time, or a smaller profile"
+            )
+        elif executed.is_file() and executed.stat().st_size > MOST_OUTPUT:
+            wrong.append(_too_large(executed))
+        if wrong:
+            guarded.end(process)
+            return
+
+
+def _too_large(executed: Path) -> str:
+    size = executed.stat().st_size
+    return f"its output has {size / 1e6:.0f} MB: print less; a page may have {MOST_OUTPUT / 1e6:.0f} MB"
+
+
+def _writable(cache: Path) -> None:
+    """An error when the directory of finished cells cannot be written to: no page would get far."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        allowed = os.access(cache, os.W_OK)
+    except OSError:
+        allowed = False
+    if not allowed:
+        raise UserError(f"cannot write to the cache {cache}: set REPALIGN_CACHE to a directory of your own.")
+
+
+def _said_by_system(error: OSError) -> str:
+    """What the system refused, and what helps."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _FULL
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}. Look at the permissions there; finished pages are kept"
+
+
+def _in_a_line(error: Exception) -> str:
+    """An error as one line of a sane length."""
+    said = " ".join(str(error).split())
+    named = said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"
+    return _shortened(named)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
 def _told_by(place: Path) -> str:
     """What an executed page says of itself: did every cell run, is it of a sane size?"""
     executed = place / NOTEBOOK
-    size = executed.stat().st_size
-    if size > MOST_OUTPUT:
-        return f"its output has {size / 1e6:.0f} MB: print less; a page may have {MOST_OUTPUT / 1e6:.0f} MB"
+    if executed.stat().st_size > MOST_OUTPUT:
+        return _too_large(executed)
     cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code" and "".join(cell["source"]).strip()]
     if any(cell.get("execution_count") is None for cell in code):
@@ -347,7 +413,7 @@ def _told_by(place: Path) -> str:
 def _problem(executed: Path, said: str) -> str:
     """One line: the cell that failed and its error; else the last thing papermill said."""
     if "No space left on device" in said:
-        return "the disk is full: free some space and run again; finished pages are kept"
+        return _FULL
     if "NoSuchKernel" in said:
         return "the python3 kernel is missing: pip install 'repalign[book]', or use make"
     try:
@@ -362,12 +428,18 @@ def _problem(executed: Path, said: str) -> str:
             if output["output_type"] == "error":
                 text = "".join(cell["source"]).strip()
                 first = next((line for line in text.splitlines() if not line.startswith("#")), text)
-                return f"cell {number} ({first[:60]}): {output['ename']}: {output['evalue']}"
+                # Of an error of many lines the first two: the kept notebook has all.
+                lines = [line.strip() for line in str(output["evalue"]).splitlines() if line.strip()]
+                said = _shortened(" ".join(lines[:2]))
+                return f"cell {number} ({first[:60]}): {output['ename']}: {said}"
     last = said.splitlines()[-1] if said else "papermill said nothing; was it killed?"
     if "Kernel died before replying" in last:
         return _NO_ANSWER
     if "Kernel died" in last:
-        return "the kernel died, most likely for lack of memory: use fewer --jobs or a smaller profile"
+        return (
+            "the kernel died: for lack of memory (use fewer --jobs or a smaller profile), or killed by the "
+            "page itself"
+        )
     return last
 
 
