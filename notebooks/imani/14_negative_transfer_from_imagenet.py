@@ -116,8 +116,8 @@ where = devices.device(device)
 s
 
 # %% [markdown]
-# `sizes` are images of Amazon, Webcam and DSLR, of the first `classes` classes
-# of CIFAR-10: in `desktop` 14% of what Office-31 has. The network sees them
+# `sizes` are images of the three domains, of the first `classes` classes of
+# CIFAR-10: in `desktop` 14% of what Office-31 has. The network sees them
 # enlarged to `image` pixels. `epochs` on the source use Adam with rate `lr`,
 # `tune_epochs` on the target SGD with momentum 0.9 and rate `tune_lr`. Images
 # are moved by up to `shift` pixels and mirrored in `paper` alone. In `smoke` a
@@ -128,11 +128,17 @@ s
 #
 # The cameras of [](10_negative_transfer), on photographs that fill the frame:
 # as they are; coarse, pale and noisy; and as pictures, smaller and moved
-# about, on an uneven wall (Amazon, Webcam, DSLR). Domains differ in camera and
-# in number of images alone: each is a sample of the same photographs.
+# about, on an uneven wall. Figures and cards call them *Amazon-like*,
+# *Webcam-like* and *DSLR-like*. Domains differ in camera and in number of
+# images alone: each is a sample of the same photographs. Drawings and cards
+# recorded in 2026 carry the names of Office-31 alone, and show the same
+# simulated cameras.
 
 # %%
-DOMAINS = ("Amazon", "Webcam", "DSLR")
+# By the name of a domain, the camera that all of its images are seen through.
+DOMAINS = {
+    f"{name}-like": name.lower() for name in ("Amazon", "Webcam", "DSLR")
+}
 kind = dict(classes=[*range(s.classes)], dtype=torch.uint8)
 own = data.load("cifar10", "train", s.draw_from, **kind)
 new = data.load("cifar10", "test", s.draw_from // 5, **kind)
@@ -147,10 +153,10 @@ study.table(pd.DataFrame(about, [net.name]), "The network before all tasks.")
 fig, axes = plt.subplots(3, 1, figsize=(7.2, 2.4))
 first = torch.stack([own.x[own.y == k][0] for k in own.y.unique()]) / 255
 for i, (ax, name) in enumerate(zip(axes, DOMAINS)):
-    x = imani.camera(first, name.lower(), seed=i)
+    x = imani.camera(first, DOMAINS[name], seed=i)
     ax.imshow(torch.cat([*x], 2).permute(1, 2, 0))
     ax.set(xticks=[], yticks=[], ylabel=name)
-caption = "One image of each class through each camera."
+caption = "CIFAR-10: one image of each class through each simulated camera."
 study.show(fig, "imani.photographs", caption)
 
 # %% [markdown]
@@ -172,7 +178,7 @@ def views(images, sizes, seed, device):
     parts = data.disjoint(images, *sizes, seed=seed)
     return {
         name: (
-            imani.camera(one.x / 255, name.lower(), seed=seed + k).to(device),
+            imani.camera(one.x / 255, DOMAINS[name], seed=seed + k).to(device),
             one.y.to(device),
         )
         for k, (name, one) in enumerate(zip(DOMAINS, parts))
@@ -216,7 +222,7 @@ drawn = imani.curves_lost(runs, DOMAINS)
 fig = plots.curves(
     drawn, x="tau", y="alignment lost", hue="source", aspect=1.4,
     style="target", height=3.6, labels={"tau": "threshold τ / √n"},
-    order=dict(source=DOMAINS, target=DOMAINS),
+    order=dict(source=[*DOMAINS], target=[*DOMAINS]),
 )  # fmt: skip
 fig.axes[0].axhline(0, color="0.5", lw=0.8)
 swap = models.stand_in(net, "resnet18")
@@ -255,7 +261,7 @@ study.claim("imani.fig16.imagenet.order", effects=most_first, **by)
 # another network on other images, are on [](10_negative_transfer).
 
 # %% tags=["hide-input"]
-order = [*DOMAINS[::-1]]
+order = [*DOMAINS][::-1]
 ours = right.mean().unstack().loc[["None", *order], order]
 fig = plots.matrix(ours, format=".1f", label="accuracy (%)")
 fig.axes[0].set(xlabel="target", ylabel="source")
@@ -296,7 +302,8 @@ same = {"fall of area and accuracy lost": study.above(rank)}
 study.claim("imani.fig16.imagenet.mirrors", effects=same, **by)
 means = {"area before": before.mean(), "area after": after.mean()}
 means |= {"fall (%)": fall.mean(), "points of accuracy lost": lost.mean()}
-caption = "Area, as a share of the largest possible; accuracy lost; means."
+caption = "Area, as a share of the largest possible; accuracy lost; means "
+caption += f"({swap})."
 study.table(pd.DataFrame(means), caption)
 
 # %% [markdown]
