@@ -11,7 +11,19 @@ rotation and scale, whatever the numbers of features.
 (tensor(1.), tensor(0.2425))
 """
 
+from repalign.kernels.floor import Floor, cka_floor
 from repalign.kernels.measures import center, cka, cka_grid, gram, hsic, kta
 from repalign.kernels.ranks import effective_rank, stable_rank
 
-__all__ = ["center", "cka", "cka_grid", "effective_rank", "gram", "hsic", "kta", "stable_rank"]
+__all__ = [
+    "Floor",
+    "center",
+    "cka",
+    "cka_floor",
+    "cka_grid",
+    "effective_rank",
+    "gram",
+    "hsic",
+    "kta",
+    "stable_rank",
+]
