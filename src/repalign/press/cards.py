@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -147,9 +148,10 @@ def _row(effect: Mapping[str, Any], scale: tuple[float, float]) -> str:
     ends = f" <small>[{number(interval[0], 3)}, {number(interval[1], 3)}]</small>" if interval else ""
     paper = f"<br><small>paper {number(effect['paper'])}</small>" if effect["paper"] is not None else ""
     unit = f" {html.escape(effect['unit'])}" if effect.get("unit") else ""
-    cells = [_drawing(effect, scale), f"{number(effect['mean'], 3)}{unit}{ends}{paper}", effect["answer"]]
+    answer = html.escape(effect["answer"])
+    cells = [_drawing(effect, scale), f"{number(effect['mean'], 3)}{unit}{ends}{paper}", answer]
     name = f"<th>{html.escape(effect['name'])}</th>" + "".join(f"<td>{cell}</td>" for cell in cells)
-    return f'<tr class="ra-answer-{effect["answer"]}">{name}</tr>'
+    return f'<tr class="ra-answer-{answer}">{name}</tr>'
 
 
 def _drawing(effect: Mapping[str, Any], scale: tuple[float, float]) -> str:
@@ -204,4 +206,4 @@ def _size(size: Mapping[str, Sequence[Any]]) -> str:
 
 def css_class(verdict: str) -> str:
     """The style sheet's name for a verdict: it sets the color."""
-    return "ra-" + verdict.lower().replace(" ", "-")
+    return "ra-" + re.sub("[^a-z]+", "-", verdict.lower())

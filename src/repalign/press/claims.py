@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import datetime
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from repalign.press.effects import Effect, verdict
+from repalign.press.effects import Effect, key_of, verdict
+from repalign.press.tables import number
 
 # paper: what the paper says; ours: a control, a robustness check, an extension; exact: mathematics to
 # rounding; shown: an illustration that cannot fail; not tried: needs the paper's scale.
 KINDS = ("paper", "ours", "exact", "shown", "not tried")
-VERDICTS = (*("EXACT", "SHOWN", "REPRODUCED", "PARTLY", "OPEN", "NOT REPRODUCED", "NOT TRIED", "UNTESTED"),)
+VERDICTS = (
+    "EXACT",
+    "SHOWN",
+    "REPRODUCED",
+    "PARTLY",
+    "OPEN",
+    "NOT REPRODUCED",
+    "NOT TRIED",
+    "UNTESTED",
+)
 TO_BE_WRITTEN = "To be written: the verdict is no longer the one that the text was written for."
-_REQUIRED = ("page", "says", "kind", "criterion", "fixed")
-_FIELDS = {
-    *_REQUIRED,
-    *("where", "stand_in", "paper_value", "revised", "found", "found_for"),
-}
-_REVISION = {"date", "reason", "was"}
 
 
 class ClaimError(Exception):
@@ -60,6 +65,13 @@ class Claim:
     found_for: str = ""
 
 
+# Of a row in claims.toml, whose name is the id.
+_FIELDS = {one.name for one in fields(Claim)} - {"id"}
+_REQUIRED = ("page", "says", "kind", "criterion", "fixed")
+_TEXTS = _FIELDS - {"fixed", "paper_value", "revised"}
+_REVISION = {"date", "reason", "was"}
+
+
 def path(root: Path, paper: str) -> Path:
     """Where the claims of ``paper`` are."""
     return root / "notebooks" / paper / "claims.toml"
@@ -70,7 +82,12 @@ def read(root: Path, paper: str) -> dict[str, Claim]:
     place = path(root, paper)
     if not place.is_file():
         return {}
-    return parse(place.read_text(encoding="utf-8-sig"), f"notebooks/{paper}/claims.toml", paper)
+    name = f"notebooks/{paper}/claims.toml"
+    try:
+        text = place.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ClaimError(f"{name} is not UTF-8 text ({error}): save it as UTF-8.") from None
+    return parse(text, name, paper)
 
 
 def parse(text: str, name: str, paper: str) -> dict[str, Claim]:
@@ -79,7 +96,14 @@ def parse(text: str, name: str, paper: str) -> dict[str, Claim]:
         rows = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ClaimError(f"{name} is not TOML: {error}.") from None
-    return {id: _claim(id, row, name, paper) for id, row in rows.items()}
+    found = {}
+    for id, row in rows.items():
+        wrong = _wrong(id, row, paper)
+        if wrong:
+            raise ClaimError(f"{name}: {id} {wrong}.")
+        values: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in row.items()}
+        found[id] = Claim(id=id, **values)
+    return found
 
 
 def of_page(root: Path, page: str) -> dict[str, Claim]:
@@ -88,59 +112,80 @@ def of_page(root: Path, page: str) -> dict[str, Claim]:
     return {id: claim for id, claim in read(root, paper).items() if claim.page == topic}
 
 
-def _claim(id: str, row: Any, name: str, paper: str) -> Claim:
+def _wrong(id: str, row: Any, paper: str) -> str:
+    """What is wrong with a row, in words that follow its id; nothing where all is well."""
     if not isinstance(row, dict):
-        raise ClaimError(f'{name}: {id} should be a table, such as ["{paper}.fig1"].')
+        return f'should be a table, such as ["{paper}.fig1"]'
     if not id.startswith(f"{paper}."):
-        raise ClaimError(f"{name}: {id} belongs to another paper; ids here begin with {paper}.")
+        return f"belongs to another paper: ids here begin with {paper}."
     lacking = [key for key in _REQUIRED if not row.get(key)]
+    if lacking:
+        return f"lacks {', '.join(lacking)}"
     unknown = sorted(row.keys() - _FIELDS)
-    if lacking or unknown:
-        raise ClaimError(f"{name}: {id} lacks {lacking}, and has the unknown fields {unknown}.")
+    if unknown:
+        return f"has the unknown fields {', '.join(unknown)}: there are {', '.join(sorted(_FIELDS))}"
+    odd = sorted(key for key in row.keys() & _TEXTS if not isinstance(row[key], str))
+    if odd:
+        return f"should have a text in quotes as {odd[0]}, not {row[odd[0]]!r}"
     if row["kind"] not in KINDS:
-        raise ClaimError(f"{name}: {id} has kind {row['kind']!r}; there are {', '.join(KINDS)}.")
+        return f"has the kind {row['kind']!r}: there are {', '.join(KINDS)}"
     if bool(row.get("found")) != bool(row.get("found_for")):
-        raise ClaimError(f"{name}: {id} should have found and found_for, or neither.")
-    if row.get("found_for") and row["found_for"] not in VERDICTS:
-        raise ClaimError(f"{name}: {id} is found_for {row['found_for']!r}; there are {', '.join(VERDICTS)}.")
-    dates = [row["fixed"]]
-    for entry in row.get("revised", []):
-        if not isinstance(entry, dict) or entry.keys() != _REVISION:
-            raise ClaimError(f"{name}: each entry in revised of {id} needs date, reason and was, no more.")
-        dates.append(entry["date"])
-    today = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(
-        days=1
-    )  # it may be later elsewhere
-    for date in dates:
-        if type(date) is not datetime.date:
-            raise ClaimError(f"{name}: {id} needs dates without quotes, such as 2026-11-20, not {date!r}.")
-        if date > today:
-            raise ClaimError(f"{name}: {id} has the date {date}, which lies in the future.")
-    texts: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in row.items()}
-    return Claim(id=id, **texts)
+        return "should have found and found_for, or neither"
+    if row.get("found_for", "") not in ("", *VERDICTS):
+        return f"is found_for {row['found_for']!r}: there are {', '.join(VERDICTS)}"
+    revised = row.get("revised", [])
+    if not isinstance(revised, list) or not all(_is_revision(entry) for entry in revised):
+        return 'should have revised = [{ date = 2026-11-20, reason = "…", was = "…" }], with all three'
+    for date in (row["fixed"], *(entry["date"] for entry in revised)):
+        wrong = _wrong_date(date)
+        if wrong:
+            return wrong
+    return ""
 
 
-def judge(claim: Claim, effects: Iterable[Effect], *, tested: bool = True) -> dict[str, Any]:
-    """What a table of results says of ``claim``: verdict, effects, conditions and the sentence on them.
+def _is_revision(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == _REVISION
+        and all(isinstance(entry[name], str) and entry[name].strip() for name in ("reason", "was"))
+    )
+
+
+def _wrong_date(date: Any) -> str:
+    if type(date) is not datetime.date:
+        return f"needs dates without quotes, such as 2026-11-20, not {date!r}"
+    # It may be a day later elsewhere.
+    latest = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
+    return f"has the date {date}, which lies in the future" if date > latest else ""
+
+
+def judge(claim: Claim, yielded: Iterable[Effect] | Effect | None, *, tested: bool = True) -> dict[str, Any]:
+    """What a table of results says of ``claim``: its verdict, with the effects and conditions behind it.
 
     ``tested`` is False at ``smoke``, which proves only that the code runs.
     """
-    found = list(effects)
-    wrong = [one for one in found if not isinstance(one, Effect)]
-    if wrong:
-        raise ClaimError(
-            f"{claim.id}: a claim yields effects, such as press.above(name, values), not {wrong[0]!r:.60}."
-        )
-    names = [one.name for one in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    effects = _effects(claim, yielded)
+    return {
+        "verdict": _verdict(claim, effects, tested),
+        "effects": [one.as_json() for one in effects if not one.condition],
+        "conditions": [one.as_json() for one in effects if one.condition],
+    }
+
+
+def _effects(claim: Claim, yielded: Any) -> list[Effect]:
+    """What a claim's function yielded, or returned: effects, one, or nothing."""
+    if yielded is None:
+        return []
+    found = list(yielded) if isinstance(yielded, Iterable) else [yielded]
+    for one in found:
+        if not isinstance(one, Effect):
+            raise ClaimError(
+                f"{claim.id}: a claim yields effects, such as press.above(name, values), not {one!r:.60}."
+            )
+    twice = [name for name, count in Counter(one.name for one in found).items() if count > 1]
     if twice:
         raise ClaimError(f"{claim.id}: two effects are called {twice[0]!r}: give each a name of its own.")
-    return {
-        "verdict": _verdict(claim, found, tested),
-        "effects": [one.as_json() for one in found if not one.condition],
-        "conditions": [one.as_json() for one in found if one.condition],
-        "found": claim.found,
-    }
+    return found
 
 
 def _verdict(claim: Claim, effects: list[Effect], tested: bool) -> str:
@@ -148,18 +193,11 @@ def _verdict(claim: Claim, effects: list[Effect], tested: bool) -> str:
         if effects:
             raise ClaimError(f"{claim.id} is {claim.kind}: it takes no effects.")
         return claim.kind.upper()
-    if not any(not one.condition for one in effects):
+    if all(one.condition for one in effects):
         raise ClaimError(f"{claim.id} yields no effect: yield press.above(name, values) or one of its kin.")
-    exact = [one for one in effects if one.kind == "exact"]
     if claim.kind == "exact":
-        if len(exact) < len(effects):
-            raise ClaimError(f"{claim.id} is exact: its effects are press.at_most(name, deviations, limit).")
-        failed = [one for one in exact if one.answer != "yes"]
-        if failed:
-            said = "; ".join(f"{one.name}: {one.mean:.3g}, at most {one.bound[0]:g}" for one in failed)
-            raise AssertionError(f"{claim.id} is exact and does not hold: {said}.")
-        return "EXACT"
-    if exact:
+        return _exact(claim, effects)
+    if any(one.kind == "exact" for one in effects):
         raise ClaimError(f'{claim.id}: press.at_most is for claims of kind = "exact".')
     if not tested:
         return "UNTESTED"
@@ -169,6 +207,16 @@ def _verdict(claim: Claim, effects: list[Effect], tested: bool) -> str:
             f"{claim.id}: {single[0]!r} has one run, and one run has no interval: raise the runs in settings."
         )
     return verdict(effects)
+
+
+def _exact(claim: Claim, effects: list[Effect]) -> str:
+    if any(one.kind != "exact" for one in effects):
+        raise ClaimError(f"{claim.id} is exact: its effects are press.at_most(name, deviations, limit).")
+    failed = [one for one in effects if one.answer != "yes"]
+    if failed:
+        said = "; ".join(f"{one.name}: {one.mean:.3g}, at most {one.bound[0]:g}" for one in failed)
+        raise AssertionError(f"{claim.id} is exact and does not hold: {said}.")
+    return "EXACT"
 
 
 def sentence(claim: Claim, judged: Mapping[str, Any]) -> str:
@@ -182,13 +230,16 @@ def sentence(claim: Claim, judged: Mapping[str, Any]) -> str:
 
 def filled(claim: Claim, judged: Mapping[str, Any]) -> str:
     """``found`` with its numbers."""
-    values = {_Numbers.key(one): _Numbers(one) for one in [*judged["effects"], *judged["conditions"]]}
+    effects = [*judged["effects"], *judged["conditions"]]
+    counted = Counter(key_of(one["name"]) for one in effects)
+    # Of two effects whose names differ in signs alone neither can be meant.
+    values = {key: _Numbers(one) for one in effects if counted[key := key_of(one["name"])] == 1}
     try:
         return claim.found.format_map(values)
-    except (KeyError, AttributeError, ValueError, IndexError) as error:
+    except (KeyError, AttributeError, ValueError, IndexError, TypeError) as error:
         raise ClaimError(
             f"what {claim.id} found cannot be filled in ({type(error).__name__}: {error}). There are: "
-            f"{', '.join(values)}, each with .mean .low .high .interval .paper."
+            f"{', '.join(values)}, each with .mean .percent .low .high .interval .paper."
         ) from None
 
 
@@ -200,17 +251,12 @@ class _Numbers:
         self.paper = effect["paper"]
         ends = effect["interval"] or [float("nan"), float("nan")]
         self.low, self.high = float(ends[0]), float(ends[1])
-        self.interval = f"[{self.low:.2g}, {self.high:.2g}]"
+        self.interval = f"[{number(self.low, 3)}, {number(self.high, 3)}]"
         self.percent = f"{100 * self.mean:.0f}%"
 
-    @staticmethod
-    def key(effect: Mapping[str, Any]) -> str:
-        fields = {key: effect[key] for key in ("name", "values", "side", "bound", "mean", "interval")}
-        return Effect(**fields).key
 
-
-def changed_since(claim: Claim, criterion: str, date: str) -> bool:
-    """Has the criterion changed, without a word, since a record of ``date`` was judged by ``criterion``?
+def changed_since(claim: Claim, criterion: str) -> bool:
+    """Has the criterion changed, without a word, since a record was judged by ``criterion``?
 
     A change that says so has an entry in ``revised`` whose ``was`` is the record's criterion.
     """

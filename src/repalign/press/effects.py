@@ -58,6 +58,10 @@ class Effect:
     unit: str = ""
     condition: bool = False
 
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(bound) for bound in self.bound):
+            raise ValueError(f"{self.name}: the bound of an effect should be finite, but is {self.bound}.")
+
     @property
     def answer(self) -> str:
         """yes, no or open."""
@@ -75,14 +79,18 @@ class Effect:
             no = high < self.bound[0] or low > self.bound[1]
         return "yes" if yes else "no" if no else "open"
 
-    @property
-    def key(self) -> str:
-        """The name as ``found`` writes it: ``layer 2 above layer 1`` is ``layer_2_above_layer_1``."""
-        return re.sub(r"\W+", "_", self.name).strip("_").lower()
-
     def as_json(self) -> dict[str, Any]:
         """The effect as a file holds it."""
         return {**asdict(self), "answer": self.answer}
+
+
+def key_of(name: str) -> str:
+    """The name of an effect as ``found`` writes it.
+
+    >>> key_of("Layer 2 above layer 1")
+    'layer_2_above_layer_1'
+    """
+    return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
 def above(
@@ -224,6 +232,8 @@ def increasing(
 ) -> Iterator[Effect]:
     """An effect for each step along ``along``: the later mean above the earlier one, paired by run.
 
+    Numbers are taken in their order, names (of layers, say) in the order of the table.
+
     >>> import pandas as pd
     >>> cells = pd.DataFrame({"seed": [0, 0, 1, 1], "layer": [1, 2, 1, 2], "cka": [0.1, 0.3, 0.2, 0.5]})
     >>> [f"{effect.name}: {effect.mean:g}" for effect in increasing(cells, "cka", along="layer")]
@@ -245,11 +255,15 @@ def _steps(table: pd.DataFrame, column: str, along: str, runs: str, unit: str, s
         raise ValueError(
             f"the table has no column {', '.join(missing)}; it has {', '.join(map(str, table))}."
         )
-    wide = table.pivot_table(index=runs, columns=along, values=column, aggfunc="mean")
+    means = table.groupby([runs, along], sort=False, observed=True)[column]
+    wide = means.agg(lambda values: values.mean(skipna=False)).unstack(along)
     lacking = wide.index[wide.isna().any(axis=1)].tolist()
     if lacking:
         raise ValueError(f"{column} is missing at some {along} in the runs {lacking}: pairs need both.")
-    for earlier, later in pairwise(wide.columns):
+    places = table[along].drop_duplicates()
+    if not isinstance(places.iloc[0], str):
+        places = places.sort_values()  # names of layers stand in the order of the table
+    for earlier, later in pairwise(places):
         name = f"{along} {later} {side} {along} {earlier}"
         yield _of_runs(name, wide[later] - wide[earlier], side, [0.0], None, unit)
 
@@ -372,8 +386,6 @@ def _of_runs(
     name: str, values: Iterable[float], side: str, bound: list[float], paper: float | None, unit: str
 ) -> Effect:
     sample = _sample(name, values)
-    if not all(math.isfinite(b) for b in bound):
-        raise ValueError(f"{name}: the bound of an effect should be finite, but is {bound}.")
     ends = list(student(sample)) if len(sample) > 1 else None
     limits = [float(b) for b in bound]
     return Effect(name, sample.tolist(), side, limits, float(sample.mean()), ends, "runs", paper, unit)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from repalign.machine import onednn
 from repalign.press import cards, claims, provenance, records, style, verify
 from repalign.press import settings as settings_
 from repalign.press import sweep as sweep_
+from repalign.press import tables as tables_
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +43,8 @@ class Page:
         self._started = time.perf_counter()
         self._origin = provenance.origin()
         self._mode = os.environ.get(MODE) or "run"
+        # In JupyterLab a cell may be executed again: what it says then counts.
+        self._by_hand = sweep_.OUT not in os.environ
         root = project_root(Path.cwd())
         told = os.environ.get("REPALIGN_BOOK")
         self._root = Path(told) if told else root
@@ -55,8 +60,8 @@ class Page:
         self._tables: dict[str, pd.DataFrame] = {}
         self._sweeps: dict[str, sweep_.Result] = {}
         self._judged: dict[str, dict[str, dict[str, Any]]] = {}
+        self._recorded: dict[str, pd.DataFrame] = {}
         self._figures: list[str] = []
-        self._ended = False
         style.use()
         style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})
 
@@ -71,14 +76,19 @@ class Page:
         laptop: dict[str, Any],
         desktop: dict[str, Any],
         paper: dict[str, Any],
+        first_seed: int = settings_.FIRST_SEED,
     ) -> settings_.Settings:
-        """The column of ``profile`` with ``change`` in it; where tables are read, the recorded profile's."""
+        """The column of ``profile`` with ``change`` in it; where tables are read, the recorded profile's.
+
+        Seeds of recorded runs begin with ``first_seed``: raise it when a criterion is revised, so that nobody
+        has seen the runs that will be judged by it.
+        """
         if self._mode != "run":
             assert self._record is not None
-            profile = self._record.run["profile"]
+            profile, change = self._record.run["profile"], None
         columns = dict(zip(settings_.PROFILES, (smoke, laptop, desktop, paper), strict=True))
         self._columns = columns
-        self._settings, self._changed = settings_.choose(profile, dict(change or {}), columns)
+        self._settings, self._changed = settings_.choose(profile, dict(change or {}), columns, first_seed)
         return self._settings
 
     def sweep(
@@ -99,7 +109,7 @@ class Page:
         to its size, a value may move on another processor: rounding, unless a network is trained.
         """
         name = name or fn.__name__
-        if name in self._tables:
+        if name in self._tables and not self._by_hand:
             raise ValueError(f"{self.name} has two sweeps called {name}: give one of them another name=.")
         if not configs:
             raise ValueError(f"the sweep {name} of {self.name} has no configuration.")
@@ -121,15 +131,19 @@ class Page:
         self, id: str, caption: str, *tables: pd.DataFrame
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Draw: the function below gets the tables, of this run and of the record, and returns a figure."""
-        if id in self._figures:
+        if not re.fullmatch(r"[\w.-]+", id):
+            raise ValueError(f"{self.name}: a figure's id is a file's name, such as lou.fig3, not {id!r}.")
+        if id in self._figures and not self._by_hand:
             raise ValueError(f"{self.name} draws {id} twice.")
-        self._figures.append(id)
+        self._figures = [*dict.fromkeys([*self._figures, id])]
 
         def draw(fn: Callable[..., Any]) -> Callable[..., Any]:
+            def drawn(*frames: pd.DataFrame) -> str:
+                return style.drawn(_figure_of(fn(*frames), id), id, caption)
+
             panels = []
-            for kind, frames in self._each(tables):
-                drawn = self._called(fn, frames, kind, f"the figure {id}")
-                svg = style.drawn(_figure_of(drawn, id), id, caption)
+            for kind, frames in self._each(f"the figure {id}", tables):
+                svg = self._called(drawn, frames, kind, f"the figure {id}")
                 write_text(self._out / "figures" / f"{id}.{kind}.svg", svg)
                 if frames:
                     write_text(self._out / "figures" / f"{id}.{kind}.csv", style.csv(frames[0]))
@@ -145,14 +159,17 @@ class Page:
         """A table to read: the function below returns a frame, or two: ours and the paper's."""
 
         def show(fn: Callable[..., Any]) -> Callable[..., Any]:
-            from repalign.press.tables import table as shown
+            def made(*frames: pd.DataFrame) -> tables_.Table:
+                found = fn(*frames)
+                ours, paper = found if isinstance(found, tuple) else (found, None)
+                return tables_.table(ours, caption, paper=paper)
 
-            panels = []
-            for kind, frames in self._each(tables):
-                made = self._called(fn, frames, kind, f"the table {fn.__name__}")
-                ours, paper = made if isinstance(made, tuple) else (made, None)
-                panels.append((kind, shown(ours, caption, paper=paper)._repr_html_()))
-            self._show(panels, caption, {"table": fn.__name__})
+            what = f"the table {fn.__name__}"
+            shown = [
+                (kind, self._called(made, frames, kind, what)) for kind, frames in self._each(what, tables)
+            ]
+            panels = [(kind, table._repr_html_()) for kind, table in shown]
+            self._show(panels, "\n".join(repr(table) for _, table in shown), {"table": fn.__name__})
             return fn
 
         return show
@@ -161,21 +178,24 @@ class Page:
         """Judge: the function below gets the tables and yields effects; the verdict follows from them."""
         claim = self.claims.get(id)
         if claim is None:
+            paper, _, topic = self.name.partition("/")
             raise claims.ClaimError(
-                f"{self.name} judges {id}, which has no row with page = "
-                f"{self.name.partition('/')[2]!r} in notebooks/{self.name.partition('/')[0]}/claims.toml: "
-                f"it has {', '.join(self.claims) or 'none'}."
+                f"{self.name} judges {id}, which has no row with page = {topic!r} in "
+                f"notebooks/{paper}/claims.toml: it has {', '.join(self.claims) or 'none'}."
             )
-        if id in self._judged:
+        if id in self._judged and not self._by_hand:
             raise claims.ClaimError(f"{self.name} judges {id} twice.")
         self._judged[id] = {}
 
         def judge(fn: Callable[..., Any]) -> Callable[..., Any]:
             panels = []
-            for kind, frames in self._each(tables):
-                yielded = self._called(lambda *given: list(fn(*given) or ()), frames, kind, f"the claim {id}")
+            for kind, frames in self._each(f"the claim {id}", tables):
                 tested = kind == "record" or self._chosen.profile != "smoke"
-                found = self._evidence(claim, claims.judge(claim, yielded, tested=tested), kind)
+
+                def judged(*frames: pd.DataFrame, tested: bool = tested) -> dict[str, Any]:
+                    return claims.judge(claim, fn(*frames), tested=tested)
+
+                found = self._evidence(claim, self._called(judged, frames, kind, f"the claim {id}"), kind)
                 self._judged[id][kind] = found
                 panels.append((kind, cards.card(found)))
             said = "; ".join(f"{kind}: {found['verdict']}" for kind, found in self._judged[id].items())
@@ -207,8 +227,7 @@ class Page:
             "figures": self._figures,
             "sweeps": {name: records.described(self._out, name) for name in self._sweeps},
         }
-        write_json(self._out / "run.json", facts)
-        self._ended = True
+        write_json(self._out / records.RUN, facts)
         line = f"{self.name} · {self._made('live' if self._mode == 'run' else 'record')}"
         style.display_html(f'<p class="ra-stamp">{html.escape(line)}</p>', line)
 
@@ -226,34 +245,40 @@ class Page:
         assert self._root is not None
         return Path(said) if said else self._root / "build" / "by-hand" / self.name
 
-    def _each(self, tables: Sequence[pd.DataFrame]) -> Iterator[tuple[str, list[pd.DataFrame]]]:
-        """The record's tables and this run's, in this order, as far as there are such."""
-        names = [self._name_of(table) for table in tables]
-        if not names:
-            yield ("record" if self._mode == "read" else "live"), []
-            return
+    def _each(self, what: str, tables: Sequence[pd.DataFrame]) -> Iterator[tuple[str, list[pd.DataFrame]]]:
+        """The record's tables and this run's, in this order, as far as there are such.
+
+        What needs no table is the same for both; a claim is then judged for both, and all else shown once.
+        """
+        names = [self._name_of(what, table) for table in tables]
         if self._mode != "run":
             yield "record", list(tables)
             return
-        if self._record is not None:
-            yield "record", [self._record.sweep(name)[0] for name in names]
+        if self._record is not None and (names or what.startswith("the claim")):
+            yield "record", [self._of_record(name) for name in names]
         yield "live", list(tables)
 
-    def _name_of(self, table: pd.DataFrame) -> str:
+    def _name_of(self, what: str, table: pd.DataFrame) -> str:
         for name, own in self._tables.items():
             if own is table:
                 return name
         raise ValueError(
-            f"{self.name}: figures and claims take tables as page.sweep returned them; select inside "
-            "the function."
+            f"{self.name}: {what} takes tables as page.sweep returned them: select inside the function."
         )
+
+    def _of_record(self, name: str) -> pd.DataFrame:
+        """The recorded table of a sweep, read once."""
+        assert self._record is not None
+        if name not in self._recorded:
+            self._recorded[name] = self._record.sweep(name)[0]
+        return self._recorded[name]
 
     def _called(self, fn: Callable[..., Any], frames: list[pd.DataFrame], kind: str, what: str) -> Any:
         """``fn`` on copies of ``frames``; an error on the record says what the record has."""
         try:
             return fn(*(frame.copy() for frame in frames))
         except Exception as error:
-            if kind == "live":
+            if kind == "live" or not frames:
                 raise
             have = "; ".join(", ".join(map(str, frame)) for frame in frames)
             raise records.RecordError(
@@ -264,9 +289,8 @@ class Page:
 
     def _evidence(self, claim: claims.Claim, judged: dict[str, Any], kind: str) -> dict[str, Any]:
         """What a card, the scoreboard and ``repalign claims`` show."""
-        of_record = kind == "record"
-        assert not of_record or self._record is not None
-        run = self._record.run if of_record and self._record else self._about_run()
+        record = self._record if kind == "record" else None
+        run = record.run if record else self._about_run()
         return {
             "id": claim.id,
             "page": self.name,
@@ -275,14 +299,14 @@ class Page:
             "fixed": claim.fixed.isoformat(),
             "revised": [{**entry, "date": entry["date"].isoformat()} for entry in claim.revised],
             **judged,
-            "found": claims.sentence(claim, judged) if of_record else "",
+            "found": claims.sentence(claim, judged) if record else "",
             "settings": run["settings"],
             "runs": run["runs"],
             "profile": run["profile"],
             "date": run["date"],
             "made": self._made(kind),
-            "verified": self._record.verified() if of_record and self._record else "",
-            "history": self._record.earlier(claim.id) if of_record and self._record else [],
+            "verified": record.verified() if record else "",
+            "history": record.earlier(claim.id) if record else [],
         }
 
     def _about_run(self) -> dict[str, Any]:
@@ -304,11 +328,15 @@ class Page:
 
     def _made(self, kind: str) -> str:
         if kind == "record":
-            assert self._record is not None
-            return self._record.made()
+            return self._record_made
         run = self._about_run()
         seconds = sum(float(found.cells["seconds"].sum()) for found in self._sweeps.values())
         return f"profile {run['profile']}, {run['date']}, {seconds:.0f} s of computing, {run['machine']}"
+
+    @cached_property
+    def _record_made(self) -> str:
+        assert self._record is not None
+        return self._record.made()
 
     def _words_for_stand_ins(self) -> None:
         if not self._columns:
@@ -322,10 +350,14 @@ class Page:
             )
 
     def _show(self, panels: list[tuple[str, str]], text: str, about: dict[str, Any]) -> None:
-        markup = "".join(
-            f'<div class="ra-panel ra-of-{kind}" data-of="{html.escape(self._label(kind))}">{shown}</div>'
-            for kind, shown in panels
-        )
+        """A panel for the record and one for this run; the only one there is does not follow the switch."""
+        if len(panels) == 1:
+            markup = f'<div class="ra-panel">{panels[0][1]}</div>'
+        else:
+            markup = "".join(
+                f'<div class="ra-panel ra-of-{kind}" data-of="{html.escape(self._label(kind))}">{shown}</div>'
+                for kind, shown in panels
+            )
         if "claim" in about:
             markup = f'<div id="claim-{html.escape(about["claim"])}">{markup}</div>'
         style.display_html(markup, text, {**about, "kinds": [kind for kind, _ in panels]})

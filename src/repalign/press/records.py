@@ -33,18 +33,21 @@ FORM = 2  # of run.json; the first form kept drawings
 RUN, VERIFIED = "run.json", "verified.json"
 # Profiles that are evidence.
 RECORDED = ("desktop", "paper")
-_NEEDED = (
-    "page",
-    "profile",
-    "date",
-    "commit",
-    "clean",
-    "settings",
-    "sweeps",
-    "claims",
-    "machine",
-    "versions",
-)
+_NEEDED = {
+    "page": str,
+    "profile": str,
+    "date": str,
+    "commit": str,
+    "clean": bool,
+    "seconds": (int, float),
+    "settings": dict,
+    "sweeps": dict,
+    "claims": dict,
+    "machine": str,
+    "versions": dict,
+}
+# What a record has besides, and a run has not.
+_KEPT = {"criteria": dict, "history": list, "retired": list}
 
 
 class RecordError(Exception):
@@ -68,15 +71,16 @@ class Record:
         if about is None:
             raise RecordError(
                 f"the record of {self.page} has no sweep {name}: it has {', '.join(self.run['sweeps'])}. "
-                f"Record the page again: repalign run {self.page} --profile desktop --fresh."
+                "If its function was only renamed, give the sweep its old name (page.sweep(…, name=…)); else "
+                f"record the page again: repalign run {self.page} --profile desktop --fresh."
             )
         found = []
         for file in _files(name):
             raw = _bytes(self.place / file, self.page)
             if hashlib.sha256(raw).hexdigest() != about["sha256"].get(file):
                 raise RecordError(
-                    f"{file} in the record of {self.page} is not the file that was recorded: take it back "
-                    "from git, or record the page again."
+                    f"{file} of {self.page} is not the file that the run left: take it back from git, or run "
+                    "the page again."
                 )
             found.append(_frame(self.place / file, self.page))
         return found[0], found[1]
@@ -149,9 +153,13 @@ def read(place: Path, page: str) -> Record:
         raise RecordError(f"{RUN} of {page} cannot be read ({error}). {again}") from None
     if not isinstance(run, dict) or run.get("form") != FORM:
         raise RecordError(f"{RUN} of {page} is not of form {FORM}. {again}")
-    lacking = [key for key in _NEEDED if key not in run]
+    lacking = [key for key, kind in _NEEDED.items() if not isinstance(run.get(key), kind)]
+    lacking += [key for key, kind in _KEPT.items() if key in run and not isinstance(run[key], kind)]
     if lacking or run["page"] != page:
         raise RecordError(f"{RUN} of {page} lacks {', '.join(lacking) or 'its own name'}. {again}")
+    parts = [*run["sweeps"].values(), *run["claims"].values(), *run.get("history", [])]
+    if not all(isinstance(part, dict) for part in parts):
+        raise RecordError(f"{RUN} of {page} has a sweep, a claim or a history that cannot be read. {again}")
     try:
         day = datetime.date.fromisoformat(run["date"])
     except (TypeError, ValueError):
@@ -196,14 +204,9 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
     wrong = _against(root, run)
     if wrong:
         raise RecordError(f"{page} is not recorded: {'; '.join(wrong)}. Then: {rerun}.")
-    before = _before(root, page)
+    before = _before(root, page, run)
     known = claims.read(root, page.partition("/")[0])
-    lost = sorted({id for one in before[:1] for id in one["verdicts"]} - set(known) - set(retired))
-    if lost:
-        raise RecordError(
-            f"{page} is not recorded: its record judges {', '.join(lost)}, and claims.toml has no such "
-            "row any more. Put the rows back, or name each with --retired."
-        )
+    _none_lost(page, {id for one in before[:1] for id in one["verdicts"]}, set(known) | set(retired))
     target = place_of(root, page)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=".record-"))
@@ -223,13 +226,23 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
     return target
 
 
-def judge(root: Path, page: str) -> list[str]:
+def _none_lost(page: str, recorded: set[str], known: set[str]) -> None:
+    lost = sorted(recorded - known)
+    if lost:
+        raise RecordError(
+            f"{page} is not recorded: its record judges {', '.join(lost)}, and claims.toml has no such "
+            "row any more. Put the rows back, or name each with --retired."
+        )
+
+
+def judge(root: Path, page: str, retired: Iterable[str] = ()) -> list[str]:
     """Keep what today's claims say of the recorded tables, as the last reading found it; what has changed."""
     record = newest(root, page)
     found = read(root / "build" / "read" / page, page)
     assert record is not None
     now = {id: one["record"] for id, one in found.run["claims"].items()}
     then = record.run["claims"]
+    _none_lost(page, set(then), set(now) | set(retired))
     write_json(record.place / RUN, {**record.run, "claims": now})
     return [
         f"{id}: {then[id]['verdict'] if id in then else 'not judged'} to {one['verdict']}"
@@ -295,20 +308,32 @@ def _criteria_at(root: Path, page: str, commit: str) -> dict[str, str]:
 
 
 def known_commit(root: Path, commit: str) -> bool:
-    """Is ``commit`` in the history of what is checked out? True where git cannot tell: a shallow copy."""
+    """Is ``commit`` in the history of what is checked out?
+
+    True where git cannot tell: a shallow copy, an unpacked archive, no git at all.
+    """
+    if not provenance.is_commit(commit):
+        return False
+    try:
+        if Path(provenance.git(root, "rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return True
+    except (OSError, subprocess.SubprocessError):
+        return True
     try:
         if provenance.git(root, "rev-parse", "--is-shallow-repository") == "true":
             return True
         provenance.git(root, "merge-base", "--is-ancestor", commit, "HEAD")
-    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return False
     return True
 
 
-def _before(root: Path, page: str) -> list[dict[str, Any]]:
-    """What earlier records of ``page`` said, newest first: date, profile, commit and verdicts."""
-    found = []
+def _before(root: Path, page: str, run: Record) -> list[dict[str, Any]]:
+    """What records of ``page`` before ``run`` said, newest first: date, profile, commit and verdicts."""
+    found: list[dict[str, Any]] = []
     last = newest(root, page)
+    if last is not None and last.run["sweeps"] == run.run["sweeps"] and last.run["date"] == run.run["date"]:
+        return list(last.run.get("history", []))  # the same run, kept once more
     if last is not None:
         verdicts = {id: found["verdict"] for id, found in last.run["claims"].items()}
         about = {key: last.run[key] for key in ("date", "profile", "commit")}
@@ -350,7 +375,7 @@ def problems(root: Path, page: str) -> list[str]:
         elif row.found and row.found_for != verdict:
             found.append(f"what {id} found was written for {row.found_for}, and its record says {verdict}")
     for id, criterion in record.run.get("criteria", {}).items():
-        if id in rows and claims.changed_since(rows[id], criterion, record.run["date"]):
+        if id in rows and claims.changed_since(rows[id], criterion):
             found.append(
                 f"the criterion of {id} is not the one that its record was judged by: put it back, or say so "
                 f"in revised = [{{ date = …, reason = …, was = … }}] and record {page} again on new seeds"

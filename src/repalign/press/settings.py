@@ -8,19 +8,11 @@ from typing import Any
 PROFILES = ("smoke", "laptop", "desktop", "paper")
 # Seeds below 200 have been looked at: they are for pilots and laptops.
 FIRST_SEED = 200
+# What an object of settings has besides the settings.
+_RESERVED = {"profile", "seeds", "as_dict", "beside_paper"}
 # Names whose values say which data and which network stand in for the paper's.
-_KINDS = {
-    "data",
-    "dataset",
-    "datasets",
-    "sets",
-    "model",
-    "models",
-    "network",
-    "networks",
-    "architecture",
-    "size",
-}
+_KINDS = {"data", "dataset", "datasets", "sets", "model", "models", "network", "networks"}
+_KINDS |= {"architecture", "size"}
 _STEPS = {"steps", "epochs"}
 
 
@@ -40,7 +32,7 @@ class Settings:
     @property
     def seeds(self) -> list[int]:
         """The seeds of this run's independent runs."""
-        runs = self.runs
+        runs = self._values.get("runs")
         least = 1 if self.profile == "smoke" else 2
         if not isinstance(runs, int) or runs < least:
             raise ValueError(
@@ -77,9 +69,14 @@ class Settings:
 
 
 def choose(
-    profile: str, change: dict[str, Any], columns: dict[str, dict[str, Any]]
+    profile: str,
+    change: dict[str, Any],
+    columns: dict[str, dict[str, Any]],
+    first_seed: int = FIRST_SEED,
 ) -> tuple[Settings, dict[str, Any]]:
     """The column of ``profile`` with the entries of ``change`` replaced, and what they changed.
+
+    The seeds of recorded runs begin with ``first_seed``.
 
     >>> columns = {name: dict(n=size) for name, size in zip(PROFILES, (9, 99, 999, 9999), strict=True)}
     >>> choose("laptop", {"n": 50}, columns)
@@ -92,13 +89,20 @@ def choose(
         if column.keys() != paper.keys():
             odd = ", ".join(sorted(column.keys() ^ paper.keys()))
             raise ValueError(f"every profile should set the same names; {name} and paper differ in {odd}.")
+    reserved = sorted(_RESERVED & paper.keys())
+    if reserved:
+        raise ValueError(f"a setting cannot be called {reserved[0]}: settings have that already.")
+    if first_seed < FIRST_SEED:
+        raise ValueError(
+            f"first_seed should be at least {FIRST_SEED}, as seeds below are for pilots, but is {first_seed}."
+        )
     known = {*paper, *(["first_seed"] if "runs" in paper else [])}
     unknown = sorted(set(change) - known)
     if unknown:
         raise ValueError(
             f"unknown setting {', '.join(unknown)}: this page has {', '.join(sorted(known)) or 'none'}."
         )
-    usual = FIRST_SEED if profile in ("desktop", "paper") else 0
+    usual = first_seed if profile in ("desktop", "paper") else 0
     first = int(change.get("first_seed", usual))
     given = {name: value for name, value in change.items() if name != "first_seed"}
     values = {**columns[profile], **given}

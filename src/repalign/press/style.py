@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from repalign._files import project_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,20 +19,10 @@ PALETTE = ("#0b7fc7", "#d55e00", "#009070", "#b8609a", "#a87800", "#7d7d7d")
 _INK = "#010203"
 # Seaborn's own dark grays, of legend keys that stand for a style and not for a color.
 _GRAYS = re.compile("#(333333|262626)")
-
-
+# How a cell begins that a spreadsheet takes for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 # More digits than a screen has: a third of a drawing's bytes.
 _PATH = re.compile(r'\bd="[^"]*"')
-
-
-def output_directory() -> Path:
-    """Where this run's claims and figures go: what the runner says, else ``build/by-hand`` of the project.
-
-    A page by hand may run anywhere below the project, in JupyterLab in its own directory. Outside of a
-    project it is ``build/by-hand`` below the current directory.
-    """
-    said = os.environ.get("REPALIGN_OUT")
-    return Path(said) if said else (project_root(Path.cwd()) or Path.cwd()) / "build" / "by-hand"
 
 
 def use() -> None:
@@ -86,12 +73,13 @@ def csv(table: pd.DataFrame) -> str:
     "layer,cka\\n'=HYPERLINK(0),0.5\\nfc,0.333333\\n"
     """
     counted = table.index.nlevels == 1 and table.index.name is None
-    safe = table.rename(columns=_harmless).map(_harmless)
-    return str(safe.to_csv(index=not counted, float_format="%.6g", lineterminator="\n"))
+    plain = table if counted else table.reset_index()
+    safe = plain.rename(columns=_harmless).map(_harmless)
+    return str(safe.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def drawn(figure: Figure, id: str, caption: str) -> str:
@@ -132,8 +120,8 @@ def framed(svg: str, id: str, caption: str, kind: str = "live") -> str:
     svg = re.sub(r'(xlink:href|href)="#', rf'\1="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
     svg = _GRAYS.sub("currentColor", svg)
     svg = re.sub(r"<svg ([^>]*?)>", _responsive, svg, count=1, flags=re.S)
-    text = html.escape(caption)
-    return f'<figure class="ra-figure" data-figure="{id}">{svg}<figcaption>{text}</figcaption></figure>'
+    text = f"<figcaption>{html.escape(caption)}</figcaption>"
+    return f'<figure class="ra-figure" data-figure="{html.escape(id)}">{svg}{text}</figure>'
 
 
 def _responsive(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def _levels(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, float) and value != value:
+    if getattr(getattr(value, "dtype", None), "kind", "") == "f":  # a number of numpy, of any width
+        value = float(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    return html.escape(
-        number(float(value)) if hasattr(value, "dtype") and value.dtype.kind == "f" else number(value)
-    )
+    return html.escape(number(value))
 
 
 def number(value: Any, digits: int = 4) -> str:
