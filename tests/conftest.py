@@ -8,7 +8,8 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from command import ROOT, repalign
-from repalign.machine import cores, onednn
+from pages import IN_TURN, PAGES
+from repalign.machine import onednn
 
 # Before anything computes, here and in the processes that tests start.
 onednn.prepare()
@@ -46,28 +47,36 @@ def once(tmp_path_factory, name, build):
     return place
 
 
+def copy_of_the_book(root):
+    """The sources of the book and its records in ``root``, without anything that was built."""
+    for name in ("notebooks", "book", "records"):
+        shutil.copytree(ROOT / name, root / name)
+    for name in ("_toc.yml", "_config.yml"):
+        shutil.copy(ROOT / name, root)
+
+
 @pytest.fixture(scope="session")
 def book(tmp_path_factory):
     """A copy of the book in which every notebook has been run at smoke, without network."""
 
     def build(root):
-        for name in ("notebooks", "book", "records"):
-            shutil.copytree(ROOT / name, root / name)
-        for name in ("_toc.yml", "_config.yml", "README.md"):
-            shutil.copy(ROOT / name, root)
+        copy_of_the_book(root)
         cache = str(tmp_path_factory.mktemp("cache"))
-        # Every cell of every sweep in a worker process, as for a reader, and not only when a core is free.
-        workers = {cores.VARIABLE: "", "REPALIGN_JOBS": "2"}
-        words = ["run", "--profile", "smoke", "--jobs", "1"]
-        done = repalign(*words, cwd=root, REPALIGN_CACHE=cache, **workers)
-        assert done.returncode == 0, done.stderr
+        # Those in turn compute their sweeps in worker processes, as on a machine with more cores than pages.
+        apart = [page.name for page in IN_TURN]
+        here = [page.name for page in PAGES if page not in IN_TURN]
+        for names, workers in ((apart, "2"), (here, "1")):
+            given = {"REPALIGN_CACHE": cache, "REPALIGN_JOBS": workers}
+            if names:
+                done = repalign("run", "--profile", "smoke", *names, cwd=root, **given)
+                assert done.returncode == 0, done.stderr
 
     return once(tmp_path_factory, "book", build)
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory, book):
-    """The rendered book."""
+    """The rendered book, with every page's run at smoke beside its record."""
 
     def build(root):
         shutil.copytree(book, root)
@@ -75,3 +84,15 @@ def site(tmp_path_factory, book):
         assert done.returncode == 0, done.stderr
 
     return once(tmp_path_factory, "site", build) / "_build" / "html"
+
+
+@pytest.fixture(scope="session")
+def read_site(tmp_path_factory):
+    """The book rendered from its records alone; what it took from the cache is in ``cache`` beside it."""
+
+    def build(root):
+        copy_of_the_book(root)
+        done = repalign("book", "--records", cwd=root, REPALIGN_CACHE=str(root / "cache"))
+        assert done.returncode == 0, done.stderr
+
+    return once(tmp_path_factory, "read", build) / "_build" / "html"

@@ -73,6 +73,8 @@ def build(root: Path, pages: list[Source], profile: str, first_edition: FirstEdi
         _sphinx(stage / "book")
         built = stage / "book" / "_build" / "html"
         _downloads(built, pages)
+        for debugging in built.rglob("*.map"):
+            debugging.unlink()
         site = root / "_build" / "html"
         site.parent.mkdir(exist_ok=True)
         replace_directory(built, site)
@@ -117,7 +119,8 @@ def _costs(shown: dict[str, Shown]) -> list[tuple[str, ...]]:
 
 
 def _label(profile: str) -> str:
-    return "the records alone" if profile == READ else f"this run ({profile})"
+    """What the book calls the runs at ``profile``; nothing where it shows records alone."""
+    return "" if profile == READ else f"this run ({profile})"
 
 
 def second_edition(root: Path, page: Source, profile: str, files: Files) -> Shown:
@@ -143,7 +146,7 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
                 f"repalign record {page.name} --judge."
             )
     kinds = sorted({kind for one in run.run["claims"].values() for kind in one}, reverse=True)
-    labels = {"record": record.label() if record else "", "live": f"this run ({profile})"}
+    labels = {"record": record.label() if record else "", "live": _label(profile)}
     labels = {kind: labels[kind] for kind in kinds}
     for output in outputs(notebook):
         about = about_output(output)
@@ -156,16 +159,14 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
             output.data["text/html"] = panels(f"figure-{id}", drawn, len(labels) > 1)
     costs = []
     if record:
-        last = record.verified()
-        checked = f"; recomputed {last}" if last else ""
-        costs.append(_cost("record", record.run, _computing(record), checked))
+        costs.append(_cost("record", record.run, _computing(record), record.verified()))
     if profile != READ:
         costs.append(_cost("this run", run.run, f"{run.run['seconds']:.0f} s", ""))
     return Shown(notebook, run.run["claims"], costs, labels)
 
 
-def _cost(what: str, run: dict[str, Any], seconds: str, checked: str) -> tuple[str, ...]:
-    return what, run["profile"], run["date"], seconds, run["machine"], run["commit"] + checked
+def _cost(what: str, run: dict[str, Any], seconds: str, recomputed: str) -> tuple[str, ...]:
+    return what, run["profile"], run["date"], seconds, run["machine"], run["commit"], recomputed
 
 
 def _computing(record: records.Record) -> str:
@@ -250,7 +251,7 @@ def panels(name: str, shown: list[tuple[str, str, str]], both: bool) -> str:
 
 
 def _fit(notebook: Any, labels: dict[str, str]) -> None:
-    """One switch for the whole page; the injected cell goes, the settings say it better."""
+    """Whose numbers the page shows, under its title; the injected cell goes, the settings say it better."""
     import nbformat
 
     for cell in notebook.cells:
@@ -259,15 +260,17 @@ def _fit(notebook: Any, labels: dict[str, str]) -> None:
             cell.metadata["tags"] = [*tags, "remove-cell"]
         if cell.cell_type == "code":
             cell.outputs = _joined(cell.outputs)
-    if len(labels) > 1:
-        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(_switch(labels)))
+    if labels:
+        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(_whose(labels)))
     notebook.nbformat_minor = 5
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"
 
 
-def _switch(labels: dict[str, str]) -> str:
-    """Radio buttons that choose, without a script, whose numbers the page shows."""
+def _whose(labels: dict[str, str]) -> str:
+    """Radio buttons that choose, without a script, whose numbers the page shows; a line if there is one."""
+    if len(labels) == 1:
+        return f'<p class="ra-note">Figures and verdicts: {html.escape(*labels.values())}.</p>'
     buttons = "".join(
         f'<input type="radio" name="ra-of" id="ra-of-{kind}"{" checked" if kind == "record" else ""}>'
         f'<label for="ra-of-{kind}">{html.escape(label)}</label>'

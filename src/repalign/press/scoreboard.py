@@ -74,20 +74,27 @@ def _one_effect(effect: Mapping[str, Any]) -> str:
 
 
 def page(evidence: Evidence, costs: list[tuple[str, ...]], beside: str) -> str:
-    """The body of the scoreboard, for the book's page of that name."""
+    """The body of the scoreboard, for the book's page of that name.
+
+    ``beside`` names the runs that stand beside the records; it is empty where there are records alone.
+    """
     rows = []
+    heads = ["claim, and what the paper says", "verdict", "measured", *filter(None, [beside])]
     for name, found in evidence.items():
-        rows.append(f'<tr class="ra-page"><th colspan="4">{html.escape(name)}</th></tr>')
-        rows += [_row(name, id, one) for id, one in found.items()]
-    head = _cells("th", ("claim, and what the paper says", "verdict", "measured", "this run"))
+        link = f'<a href="../notebooks/{html.escape(name)}.html">{html.escape(name)}</a>'
+        rows.append(f'<tr class="ra-page"><th colspan="{len(heads)}">{link}</th></tr>')
+        rows += [_row(name, id, one, bool(beside)) for id, one in found.items()]
+    head = _cells("th", map(html.escape, heads))
     cost_rows = "".join(f"<tr>{_cells('td', map(html.escape, row))}</tr>" for row in costs)
-    cost_head = _cells("th", ("page", "", "profile", "date", "computing", "machine", "commit"))
+    cost_head = _cells("th", ("page", "", "profile", "date", "computing", "machine", "commit", "recomputed"))
+    judged = "by the record where there is one" + (f", else by {html.escape(beside)}" if beside else "")
     return (
-        f"**{summary(best(evidence))}**, by the record where there is one, else by {html.escape(beside)}.\n\n"
+        f"**{summary(best(evidence))}**, {judged}.\n\n"
         f"{_counted(evidence)}\n\n## Claim by claim\n\n"
         f'<table class="ra-table ra-scoreboard"><tr>{head}</tr>{"".join(rows)}</table>\n\n'
         "## What the runs cost\n\nRecords of the first edition name the commit and the day that drew them; "
-        "the cells behind them may be older. *Computing* is the time of the cells on one core each.\n\n"
+        "the cells behind them may be older. *Computing* is the time of the cells on one core each; of a "
+        "record of the first edition, the time of its last drawing.\n\n"
         f'<table class="ra-table ra-costs"><tr>{cost_head}</tr>{cost_rows}</table>\n'
     )
 
@@ -110,7 +117,7 @@ def _counted(evidence: Evidence) -> str:
     return f'<table class="ra-table ra-counts"><tr>{_cells("th", ("", *used))}</tr>{rows}</table>'
 
 
-def _row(page: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
+def _row(page: str, id: str, one: Mapping[str, Mapping[str, Any]], beside: bool) -> str:
     """A line: the record's evidence for a claim, else this run's, and this run's verdict beside it."""
     found = one.get("record") or one["live"]
     here = one.get("live") if "record" in one else None
@@ -124,7 +131,10 @@ def _row(page: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
     verdict = f'{_badge(found)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'
     says = f"{link}<br>{html.escape(found['says'])}"
     measured = f"<small>{html.escape(in_words(found))}</small>"
-    return f"<tr>{_cells('td', (says, verdict, measured, _badge(here) if here else ''))}</tr>"
+    cells = [says, verdict, measured]
+    if beside:
+        cells.append(_badge(here) if here else "")
+    return f"<tr>{_cells('td', cells)}</tr>"
 
 
 def _badge(found: Mapping[str, Any]) -> str:

@@ -50,14 +50,14 @@ def first_edition(root: Path, page: Source, profile: str, files: Files) -> Shown
 def _cost(what: str, one: Old) -> tuple[str, ...]:
     run = one.run
     drawn = "drawn " if what == "record" else ""
-    machine, commit = str(run["machine"]), str(run.get("commit", ""))
     return (
         what,
         one.profile,
         str(run.get("date", "")),
         f"{float(run['seconds']):.0f} s",
-        machine,
-        drawn + commit,
+        str(run["machine"]),
+        drawn + str(run.get("commit", "")),
+        "",
     )
 
 
