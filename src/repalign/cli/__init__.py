@@ -21,7 +21,7 @@ from rich.table import Table
 
 from repalign.machine import onednn
 from repalign.press import claims as claims_
-from repalign.press import project, records, scoreboard
+from repalign.press import guarded, project, records, scoreboard
 from repalign.press.project import Source, UserError
 from repalign.press.settings import PROFILES
 from repalign.study import old_records
@@ -176,13 +176,22 @@ def record(
     if not chosen:
         raise UserError("pages of the first edition keep the records they have: rewrite the page first.")
     if judge:
-        _read(root, [page for page in chosen if records.newest(root, page.name)])
+        chosen = [page for page in chosen if records.newest(root, page.name)]
+        _read(root, chosen)
+    refused = []
     for page in chosen:
-        if judge:
-            changed = records.judge(root, page.name)
-            out.print(f"{page.name}: {', '.join(changed) or 'no verdict changed'}")
-        else:
-            out.print(f"kept {records.keep(root, page.name, profile, retired or []).relative_to(root)}")
+        try:
+            if judge:
+                changed = records.judge(root, page.name, retired or [])
+                said = f"{page.name}: {', '.join(changed) or 'no verdict changed'}"
+            else:
+                said = f"kept {records.keep(root, page.name, profile, retired or []).relative_to(root)}"
+        except (records.RecordError, claims_.ClaimError) as error:
+            refused.append(str(error))
+            continue
+        out.print(said, markup=False)
+    if refused:
+        raise UserError(" ".join(refused))
 
 
 @app.command()
@@ -383,10 +392,12 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, value
     try:
         json.dumps(found, allow_nan=False)
-    except (TypeError, ValueError):
+    except TypeError:
         raise UserError(
-            f"--set takes numbers, texts, lists and dicts, but {text!r} is {type(found).__name__}."
+            f"--set takes numbers, texts, lists and dicts, but {text!r} is a {type(found).__name__}."
         ) from None
+    except ValueError:
+        raise UserError(f"--set takes finite numbers, but {text!r} is none.") from None
     return name, found
 
 
@@ -407,6 +418,7 @@ def _stop(*_: Any) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command; what the user can fix is one line, not a traceback."""
+    guarded.spare_a_grammar()
     onednn.prepare()  # for all that it computes, and for every process that it starts
     # By Ctrl-C or asked to end by a batch system: nothing keeps running and no half-written file stays.
     for number in (signal.SIGINT, signal.SIGTERM):

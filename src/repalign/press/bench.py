@@ -9,6 +9,7 @@ the other did not run, and ``why``) and the ``aim``, a ratio; ``memory`` is the 
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 import math
@@ -40,7 +41,7 @@ def run(root: Path, names: list[str]) -> Path:
         )
     before = newest(root)
     place = root / "records" / "bench" / f"{time.strftime('%Y-%m-%d', time.gmtime())}.json"
-    kept = json.loads(place.read_text(encoding="utf-8"))["benchmarks"] if place.is_file() else {}
+    kept = _read(place)["benchmarks"] if place.is_file() else {}
     for script in chosen:
         print(f"== {script.stem}", flush=True)
         with tempfile.TemporaryDirectory() as directory:
@@ -77,10 +78,24 @@ def fallen(before: dict[str, Any] | None, name: str, rows: list[dict[str, Any]])
     return said
 
 
+def _read(place: Path) -> dict[str, Any]:
+    """A day's record, or an error that names the file."""
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        if all(isinstance(report["rows"], list) for report in found["benchmarks"].values()):
+            return dict(found)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise UserError(
+        f"the benchmarks' record {place.name} cannot be read: take it back from git, or delete it and run "
+        "repalign bench."
+    )
+
+
 def newest(root: Path) -> dict[str, Any] | None:
     """The newest record of the benchmarks, with older reports of those that it does not hold."""
     found = sorted((root / "records" / "bench").glob("*.json"))
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in found]
+    records = [_read(path) for path in found]
     reports = {name: report for record in records for name, report in record["benchmarks"].items()}
     return {**records[-1], "benchmarks": reports} if records else None
 
@@ -91,14 +106,19 @@ def page(root: Path) -> str:
     if record is None:
         return "No benchmark has been recorded yet: `repalign bench`.\n"
     reports = dict(sorted(record["benchmarks"].items()))
-    text = f"Last measured on {record['date']}: {record['machine']}.\n\n"
+    text = f"Last measured on {_said(record['date'])}: {_said(record['machine'])}.\n\n"
     text += _ratios([row for report in reports.values() for row in report["rows"]])
     text += _curves([curve for report in reports.values() for curve in report.get("curves", [])])
     for name, report in reports.items():
         if report["rows"]:
-            title = name.removeprefix("bench_").replace("_", " ").capitalize()
-            text += f"\n## {title}\n\nAt commit {report['commit']}.\n\n{_table(report['rows'])}\n"
+            title = _said(name.removeprefix("bench_").replace("_", " ").capitalize())
+            text += f"\n## {title}\n\nAt commit {_said(report['commit'])}.\n\n{_table(report['rows'])}\n"
     return text
+
+
+def _said(value: Any) -> str:
+    """A text of a record as the page may hold it."""
+    return html.escape(str(value))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -106,19 +126,19 @@ def _table(rows: list[dict[str, Any]]) -> str:
     columns = ("against", "ours", "theirs", "ratio", "aim", "× bound")
     text = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
     for work, group in itertools.groupby(rows, key=lambda row: row["work"]):
-        text += f'<tr><th colspan="{len(columns)}">{work}</th></tr>' + "".join(map(_row, group))
+        text += f'<tr><th colspan="{len(columns)}">{_said(work)}</th></tr>' + "".join(map(_row, group))
     return f'<table class="ra-table ra-costs">{text}</table>'
 
 
 def _row(row: dict[str, Any]) -> str:
     theirs, memory, bound = row.get("theirs"), row.get("memory"), row.get("times_bound")
-    ratio = f"{_short(theirs / row['ours'])}×" if theirs else row.get("why", "not installed")
+    ratio = f"{_short(theirs / row['ours'])}×" if theirs else _said(row.get("why", "not installed"))
     aim = f"{row['aim']:g}×" if row.get("aim") else "–"
     if memory:
         share = memory["theirs"] / memory["ours"]
         ratio += f", memory 1/{share:.0f}" if share >= 1.5 else f", memory {1 / share:.1f}×"
         aim += f", memory 1/{memory['aim']:g}" if memory.get("aim") else ""
-    cells = [row["against"], _seconds(row["ours"]), _seconds(theirs), ratio, aim]
+    cells = [_said(row["against"]), _seconds(row["ours"]), _seconds(theirs), ratio, aim]
     cells.append(f"{bound:.2g}" if bound else "–")
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

@@ -52,7 +52,13 @@ def _watch() -> None:
         os._exit(1)
 
 
+def spare_a_grammar() -> None:
+    """Let jsonschema do without its grammar of web addresses: a second of every start, for notebooks none."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
+    spare_a_grammar()
     threading.Thread(target=_watch, daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from repalign._files import replace_directory, write_json
 from repalign.press import claims, provenance
+from repalign.press.effects import Effect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ FORM = 2  # of run.json; the first form kept drawings
 RUN, VERIFIED = "run.json", "verified.json"
 # Profiles that are evidence.
 RECORDED = ("desktop", "paper")
-_NEEDED = {
+_NEEDED: dict[str, Any] = {
     "page": str,
     "profile": str,
     "date": str,
@@ -48,6 +49,9 @@ _NEEDED = {
 }
 # What a record has besides, and a run has not.
 _KEPT = {"criteria": dict, "history": list, "retired": list}
+# What the parts of a sweep and of an earlier record are.
+_SWEEP = {"rows": int, "cells": int, "sha256": dict}
+_EARLIER = {"date": str, "profile": str, "commit": str, "verdicts": dict}
 
 
 class RecordError(Exception):
@@ -157,8 +161,10 @@ def read(place: Path, page: str) -> Record:
     lacking += [key for key, kind in _KEPT.items() if key in run and not isinstance(run[key], kind)]
     if lacking or run["page"] != page:
         raise RecordError(f"{RUN} of {page} lacks {', '.join(lacking) or 'its own name'}. {again}")
-    parts = [*run["sweeps"].values(), *run["claims"].values(), *run.get("history", [])]
-    if not all(isinstance(part, dict) for part in parts):
+    parts: list[tuple[Any, dict[str, Any]]] = [(part, _SWEEP) for part in run["sweeps"].values()]
+    parts += [(part, {}) for part in run["claims"].values()]
+    parts += [(part, _EARLIER) for part in run.get("history", [])]
+    if not all(_has(part, kinds) for part, kinds in parts):
         raise RecordError(f"{RUN} of {page} has a sweep, a claim or a history that cannot be read. {again}")
     try:
         day = datetime.date.fromisoformat(run["date"])
@@ -167,6 +173,10 @@ def read(place: Path, page: str) -> Record:
     if day > _tomorrow():
         raise RecordError(f"{RUN} of {page} has the date {day}, which lies in the future. {again}")
     return Record(place, run)
+
+
+def _has(part: Any, kinds: dict[str, Any]) -> bool:
+    return isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in kinds.items())
 
 
 def write_sweep(out: Path, name: str, found: Result) -> None:
@@ -206,7 +216,9 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
         raise RecordError(f"{page} is not recorded: {'; '.join(wrong)}. Then: {rerun}.")
     before = _before(root, page, run)
     known = claims.read(root, page.partition("/")[0])
-    _none_lost(page, {id for one in before[:1] for id in one["verdicts"]}, set(known) | set(retired))
+    last = newest(root, page)
+    judged_before = set(last.run["claims"]) if last else {id for one in before[:1] for id in one["verdicts"]}
+    _none_lost(page, judged_before, set(known) | set(retired))
     target = place_of(root, page)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=".record-"))
@@ -245,9 +257,9 @@ def judge(root: Path, page: str, retired: Iterable[str] = ()) -> list[str]:
     _none_lost(page, set(then), set(now) | set(retired))
     write_json(record.place / RUN, {**record.run, "claims": now})
     return [
-        f"{id}: {then[id]['verdict'] if id in then else 'not judged'} to {one['verdict']}"
+        f"{id}: {then.get(id, {}).get('verdict', 'not judged')} to {one['verdict']}"
         for id, one in now.items()
-        if id not in then or then[id]["verdict"] != one["verdict"]
+        if then.get(id, {}).get("verdict") != one["verdict"]
     ]
 
 
@@ -369,9 +381,15 @@ def problems(root: Path, page: str) -> list[str]:
         found.append(f"the record of {page} names the commit {record.run['commit']}, which is in no history")
     rows = claims.of_page(root, page)
     for id, row in rows.items():
-        verdict = record.run["claims"].get(id, {}).get("verdict")
-        if verdict is None:
+        kept = record.run["claims"].get(id)
+        verdict = kept and kept.get("verdict")
+        if kept is None:
             found.append(f"the record of {page} does not judge {id}: repalign record {page} --judge")
+        elif not _follows(row, kept):
+            found.append(
+                f"the record of {page} keeps {id} as {verdict}, which its own effects do not say: take "
+                f"{RUN} back from git, or repalign record {page} --judge"
+            )
         elif row.found and row.found_for != verdict:
             found.append(f"what {id} found was written for {row.found_for}, and its record says {verdict}")
     for id, criterion in record.run.get("criteria", {}).items():
@@ -381,6 +399,18 @@ def problems(root: Path, page: str) -> list[str]:
                 f"in revised = [{{ date = …, reason = …, was = … }}] and record {page} again on new seeds"
             )
     return found
+
+
+def _follows(row: claims.Claim, kept: dict[str, Any]) -> bool:
+    """Does the verdict that is kept follow from the effects that are kept beside it?"""
+    try:
+        given = [*kept["effects"], *kept["conditions"]]
+        answers = [one["answer"] for one in given]
+        effects = [Effect(**{key: one[key] for key in one if key != "answer"}) for one in given]
+        same = claims.judge(row, effects)["verdict"] == kept["verdict"]
+    except (KeyError, TypeError, ValueError, IndexError, claims.ClaimError, AssertionError):
+        return False
+    return same and [effect.answer for effect in effects] == answers
 
 
 def _files(name: str) -> tuple[str, str]:

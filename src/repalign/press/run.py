@@ -82,11 +82,18 @@ class Runner:
         for module in ("papermill", "jupytext", "ipykernel", "pyarrow"):
             if find_spec(module) is None:
                 raise UserError(f"{module} is not installed here: pip install 'repalign[book]', or use make.")
+        if not self.limit >= 0:
+            raise UserError(f"--limit should be 0 or more seconds, but is {self.limit:g}.")
         _writable(cache_root())
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
         self._stopped = False
         self._origin = provenance.ask(self.root)
+        if self.fresh and not provenance.is_commit(self._origin["commit"]):
+            raise UserError(
+                f"a run for the record names the commit of the book and of the package, but here it is "
+                f"{self._origin['commit']!r}: run it in a clone of the book, with the package of that clone."
+            )
         if self.fresh and not self._origin["clean"]:
             raise UserError(
                 "a run for the record starts on a clean tree: commit what differs in src/ and notebooks/ "
@@ -240,6 +247,9 @@ class Runner:
         for name in _DIRECTORIES:
             if given.get(name):
                 given[name] = str(Path(given[name]).resolve())
+        if given.get("PYTHONPATH"):
+            parts = given["PYTHONPATH"].split(os.pathsep)
+            given["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
         given |= {
             **memory.environment(),
             **onednn.environment(),
@@ -253,6 +263,7 @@ class Runner:
             provenance.VARIABLE: json.dumps(self._origin),
             "REPALIGN_BOOK": str(self.root),
             "IPYTHONDIR": str(place / "ipython"),  # startup files would run in the page
+            "JOBLIB_TEMP_FOLDER": str(place / "mapped"),  # goes with the page, however that ends
             "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
             **self.environment,
         }
@@ -284,7 +295,7 @@ class Runner:
             run = json.loads((results / records.RUN).read_text(encoding="utf-8"))
             run["seconds"] = round(seconds, 1)
             edited = self._key(Source(page.name, page.path), parameters) != key
-            run["edited"] = edited or source_.on_disk() != self._origin["code"]
+            run["edited"] = edited or not self._as_committed(page)
             for name in ("commit", "clean"):
                 run.setdefault(name, self._origin[name])
             run.setdefault("date", provenance.today())
@@ -296,6 +307,19 @@ class Runner:
         (target / FINISHED).unlink(missing_ok=True)
         os.replace(executed, target.with_suffix(".ipynb"))
         replace_directory(results, target)
+
+    def _as_committed(self, page: Source) -> bool:
+        """Are page and package still what they were when the runner started?"""
+        if source_.on_disk() != self._origin["code"]:
+            return False
+        if not self._origin["clean"]:
+            return True  # and no evidence anyway
+        file = page.path.relative_to(self.root)
+        try:
+            provenance.git(self.root, "diff", "--quiet", self._origin["commit"], "--", "src", str(file))
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return True
 
     def _key(self, page: Source, parameters: dict[str, Any]) -> str:
         """Everything that an executed page depends on: its source, its claims, its record, the package."""
@@ -325,8 +349,10 @@ class Runner:
 
     def _expected(self, page: Source, profile: str) -> float:
         """The seconds that a page took last, at this profile or at any; no end if it never ran."""
-        places = [self.place(page, profile), *sorted((self.root / "build").glob(f"*/{page.name}"))]
-        for place in places:
+        known = sorted((self.root / "build").glob(f"*/{page.name}"))
+        # In a fresh clone the records tell; a directory for each day is the first edition's.
+        known += sorted(self.root.glob(f"records/{page.name}/**/"))
+        for place in (self.place(page, profile), *known):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 return float(json.loads((place / records.RUN).read_text(encoding="utf-8"))["seconds"])
         return math.inf

@@ -65,7 +65,8 @@ def check(
             raise DifferenceError(
                 f"the cell {now[cell]} of {name} fails today: {outcome.error.splitlines()[-1]}"
             )
-        apart, column = _apart(store.plain(outcome.value, name), table[table[sweep_.CELL] == cell])
+        recorded = table[table[sweep_.CELL] == cell].drop(columns=[sweep_.CELL, *configs[cell]])
+        apart, column = _apart(store.plain(outcome.value, name), recorded)
         if apart > largest or not worst:
             largest, worst = max(apart, largest), f"{column} of {now[cell]}"
     found = {
@@ -102,13 +103,17 @@ def _apart(rows: list[dict[str, Any]], recorded: pd.DataFrame) -> tuple[float, s
         return float("inf"), f"the number of rows, {len(rows)} beside {len(recorded)},"
     largest, worst = 0.0, "no column"
     for row, (_, then) in zip(rows, recorded.iterrows(), strict=True):
-        for column, value in row.items():
-            if column not in recorded:
-                return float("inf"), f"the new column {column}"
+        new = sorted(row.keys() - set(recorded))
+        if new:
+            return float("inf"), f"the new column {new[0]}"
+        for column in recorded:
             was = _plain(then[column])
+            # A row without a value has none in the table either.
+            value = row.get(column)
+            value = float("nan") if value is None and was != was else value
             if isinstance(value, float) and isinstance(was, (int, float)) and abs(value - was) < ZERO:
                 continue
-            apart = store.same(float("nan") if value is None and was != was else value, was)
+            apart = store.same(value, was)
             if apart > largest:
                 largest, worst = apart, column
     return largest, worst
