@@ -4,10 +4,10 @@ import os
 import shutil
 
 import pytest
-from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 from command import ROOT, repalign
+from once import once
 from pages import IN_TURN, PAGES
 from repalign.machine import onednn
 
@@ -31,28 +31,6 @@ def _own_directories(tmp_path, monkeypatch):
     monkeypatch.setenv("REPALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("REPALIGN_DATA", raising=False)
     monkeypatch.setenv("REPALIGN_OUT", str(tmp_path / "out"))
-
-
-def once(tmp_path_factory, name, build):
-    """A directory made by ``build``, once for all processes of a run of the tests."""
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    place, done = base / name, base / f"{name}.done"
-    with FileLock(base / f"{name}.lock"):
-        if not done.exists():
-            # What a process left that failed here would only hide the reason from the next one.
-            shutil.rmtree(place, ignore_errors=True)
-            build(place)
-            done.touch()
-    return place
-
-
-def copy_of_the_book(root):
-    """The sources of the book and its records in ``root``, without anything that was built."""
-    for name in ("notebooks", "book", "records"):
-        shutil.copytree(ROOT / name, root / name)
-    for name in ("_toc.yml", "_config.yml"):
-        shutil.copy(ROOT / name, root)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The pages of the book, and those whose turn it is in tests that would take too long for all.
 
-Each day has another third of them. ``REPALIGN_TEST_TURN`` set to 0, 1 or 2 asks for one third, ``all`` for all.
+Each day has another third of them. ``REPALIGN_TEST_TURN`` asks for one third (0, 1 or 2) or for ``all``.
 """
 
 import datetime

@@ -77,7 +77,7 @@ device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"groups": (4, 4)}: replaces values in the table
 
 # %% tags=["hide-input"]
-small = dict(imagenet="cifar10", classes_by=(1, 100), seeds=(1, 1), look=2)
+small = dict(imagenet="cifar10", classes_by=(1, 100), inits=(1, 1), look=2)
 few = dict(small, groups=(2, 2), units_by=4, filters_by=2, batch=32)
 s = study.settings(
     profile, change,
@@ -91,7 +91,7 @@ s = study.settings(
         few | dict(groups=(20, 10)), pixels=16, width=8, examples_by=(40, 200),
         epochs_by=(14, 7), epochs_up_by=(3, 3), draw_from=50_000, n_test=500),
     paper=dict(
-        imagenet="imagenet", classes_by=(1, 1), seeds=(2, 5), groups=(20, 10),
+        imagenet="imagenet", classes_by=(1, 1), inits=(2, 5), groups=(20, 10),
         pixels=None, width=64, filters_by=1, units_by=1, examples_by=(1, 1),
         epochs_by=(1, 1), epochs_up_by=(1, 1), batch=256, look=1,
         draw_from=300_000, n_test=10_000),
@@ -242,7 +242,7 @@ for i, (experiment, table) in enumerate(TABLES.items()):
             kind = experiment[0]
             own |= dict(sets=SETS[kind], files=FILES and kind == "I")
             own["side"] = s.pixels or (224 if own["files"] else 32)
-            many = rng.integers(2**31, size=s.seeds[i // 2]).tolist()
+            many = rng.integers(2**31, size=s.inits[i // 2]).tolist()
             configs += [dict(own, seed=seed) for seed in many]
 how = dict(width=s.width, batch=s.batch, every=s.look)
 runs = study.sweep(one_seed, configs, **how, device=str(where))

@@ -16,6 +16,14 @@ from command import ROOT
 
 pytest_plugins = ["browsing"]
 
+CLAIMS = """["toy.a"]
+page = "01_a"
+says = "One is one."
+where = "page 1"
+kind = "exact"
+criterion = "It is."
+fixed = 2026-11-18
+"""
 PAGE = """# ---
 # jupyter:
 #   jupytext:
@@ -32,11 +40,9 @@ PAGE = """# ---
 # # A toy page
 
 # %% tags=["hide-cell"]
-from repalign import study
+from repalign import press
 
-# %%
-study.begin("toy/01_a")
-study.claims(dict(id="toy.a", paper="one is one", criterion="it is", exact=True))
+page = press.page("toy/01_a")
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -44,19 +50,32 @@ device = "auto"
 change = {}
 
 # %%
-s = study.settings(
+settings = page.settings(
     profile,
     change,
-    smoke=dict(n=1),
-    laptop=dict(n=2),
-    desktop=dict(n=3),
-    paper=dict(n=4),
+    smoke=dict(runs=2),
+    laptop=dict(runs=2),
+    desktop=dict(runs=2),
+    paper=dict(runs=2),
 )
-s
+
 
 # %%
-study.claim("toy.a", measured={"n": s.n}, holds=True)
-study.stamp()
+def one(seed):
+    return {"value": 1.0}
+
+
+runs = page.sweep(one, press.grid(seed=range(settings.runs)))
+
+
+# %%
+@page.claim("toy.a", runs)
+def is_one(runs):
+    yield press.at_most("distance from one", abs(runs["value"] - 1), 0)
+
+
+# %%
+page.end()
 """
 
 
@@ -66,6 +85,7 @@ def project(tmp_path):
     root = tmp_path / "project"
     (root / "notebooks" / "toy").mkdir(parents=True)
     (root / "notebooks" / "toy" / "01_a.py").write_text(PAGE)
+    (root / "notebooks" / "toy" / "claims.toml").write_text(CLAIMS)
     for name in ("_toc.yml", "Makefile", "notebooks/jupytext.toml"):
         shutil.copy(ROOT / name, root / name)
     shutil.copytree(ROOT / ".jupyter", root / ".jupyter")
@@ -90,6 +110,7 @@ def lab(project, tmp_path):
     (config / "jupyter_server_config.json").write_text(json.dumps({"ServerApp": server}))
     environment = {k: v for k, v in os.environ.items() if k != "REPALIGN_OUT"}
     environment |= {"JUPYTER_CONFIG_DIR": str(config), "JUPYTER_TOKEN": "toy", "HOME": str(tmp_path)}
+    environment |= {"REPALIGN_JOBS": "1"}
     environment |= {
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
         "JUPYTER_DATA_DIR": str(tmp_path / "data"),
@@ -144,8 +165,8 @@ def test_open_run_and_save_a_page(browser, lab, project):
     page.close()
 
     assert source.read_text() == PAGE
-    made = project / "build" / "by-hand"
-    assert json.loads((made / "run.json").read_text())["page"] == "toy/01_a"
-    assert (made / "claims" / "toy.a.json").is_file()
+    made = project / "build" / "by-hand" / "toy" / "01_a"
+    run = json.loads((made / "run.json").read_text())
+    assert run["claims"]["toy.a"]["live"]["verdict"] == "EXACT"
     left = {p.name for p in source.parent.iterdir() if not p.name.startswith(".")}
-    assert left == {"01_a.py"}
+    assert left == {"01_a.py", "claims.toml"}

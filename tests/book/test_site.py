@@ -1,28 +1,35 @@
 """The rendered book, as a reader meets it: in a browser, from the disk, without a network."""
 
+import json
 import re
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import yaml
 
 from command import ROOT
-from repalign.runner.pages import _toc_files
+from pages import PAGES
+from repalign.press import project, records
+from repalign.study import old_records
 
 pytest_plugins = ["browsing"]
 
-FILES = _toc_files(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
+FILES = project.contents(ROOT)
+FIRST_EDITION = {f"notebooks/{page.name}" for page in PAGES if page.first_edition}
+# What nobody should read in a book: a path of the machine that built it, a warning, a traceback.
+NOISE = re.compile(
+    r"(?<![\w.])/(?:root|home|Users|tmp|var|opt|usr)/[\w.-]+|site-packages"
+    r"|Traceback \(most recent call last\)|\b\w*Warning: .*"
+)
 
 
-class Links(HTMLParser):
-    """The ids of a page, and where it points."""
+class Parsed(HTMLParser):
+    """The ids of a page, where it points, and its text."""
 
     def __init__(self, text):
         super().__init__()
-        self.ids, self.links = set(), []
+        self.ids, self.links, self.texts = set(), [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -33,14 +40,17 @@ class Links(HTMLParser):
             if tag != "use" and found.get(name):
                 self.links.append(found[name])
 
+    def handle_data(self, data):
+        self.texts.append(data)
+
 
 @cache
 def parsed(page):
-    return Links(page.read_text(encoding="utf-8"))
+    return Parsed(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_link_inside_the_book_leads_somewhere(site, file):
+def test_links_lead_somewhere_and_nothing_tells_of_the_machine(site, file):
     page = site / f"{file}.html"
     for link in parsed(page).links:
         parts = urlsplit(link)
@@ -50,22 +60,28 @@ def test_every_link_inside_the_book_leads_somewhere(site, file):
         assert target.exists(), f"{file} links to {link}"
         if parts.fragment and target.suffix == ".html":
             assert unquote(parts.fragment) in parsed(target).ids, f"{file} links to {link}"
+    assert str(site.parents[1]) not in page.read_text(encoding="utf-8")
+    if file.startswith("notebooks/"):
+        assert NOISE.findall("".join(parsed(page).texts)) == []
 
 
-def test_the_site_tells_nothing_of_the_machine(site):
-    """No page holds the path of the directory it was built in."""
-    root = str(site.parents[1])
-    for page in site.rglob("*.html"):
-        assert root not in page.read_text(encoding="utf-8"), page
+def test_the_site_is_small_and_whole(site):
+    files = [path for path in site.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 60_000_000
+    pages = [path for path in files if path.suffix == ".html"]
+    assert [path.name for path in pages if path.stat().st_size > 3_000_000] == []
+    built = {path.relative_to(site).with_suffix("").as_posix() for path in pages}
+    built = {name for name in built if not name.startswith("_static/")}
+    assert built - {"index", "genindex", "search"} == set(FILES)
 
 
 @pytest.fixture
-def visit(browser, site):
-    """Open a page of the book; collects console errors and requests that leave the disk."""
+def visit(browser):
+    """Open a page of a book; collects console errors and requests that leave the disk."""
     contexts = []
 
-    def go(file, **options):
-        context = browser.new_context(**options)
+    def go(site, file):
+        context = browser.new_context(color_scheme="light", viewport={"width": 1300, "height": 900})
         contexts.append(context)
         page = context.new_page()
         page.trouble = []
@@ -84,91 +100,154 @@ def visit(browser, site):
         context.close()
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_page_in_a_browser(visit, file):
-    page = visit(file)
-    assert page.trouble == []
-    # Every figure is seen, except those in a tab that is not chosen.
-    sizes = page.eval_on_selector_all(
+# Of each kind of text on cards, in tables and around figures: the lowest contrast with what is behind it.
+CONTRAST = """selectors => {
+  const numbers = text => text.match(/[\\d.]+/g).map(Number);
+  const linear = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const contrast = element => {
+    let seen = 1, behind = null, at = element;
+    while (at && !behind) {
+      const style = getComputedStyle(at), color = numbers(style.backgroundColor);
+      if (color.length == 3 || color[3] > 0.5) behind = color;
+      else seen *= Number(style.opacity);
+      at = at.parentElement;
+    }
+    behind ??= [255, 255, 255];
+    const color = numbers(getComputedStyle(element).color);
+    const alpha = seen * (color[3] ?? 1);
+    const ink = [0, 1, 2].map(i => alpha * color[i] + (1 - alpha) * behind[i]);
+    const [low, high] = [light(ink), light(behind)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const found = {};
+  for (const selector of selectors) {
+    const all = [...document.querySelectorAll(selector)].filter(e => e.textContent.trim());
+    if (all.length) found[selector] = Math.min(...all.map(contrast));
+  }
+  return found;
+}"""
+READ = (
+    *(".ra-says", ".ra-verdict", ".ra-note", ".ra-found", ".ra-unmet", ".ra-card dt", ".ra-card dd"),
+    *(".ra-effects th", ".ra-effects td", ".ra-effects td:last-child", ".ra-deviations th"),
+    *(".ra-table th", ".ra-table td", ".ra-table caption", ".ra-stamp", ".ra-data", "summary"),
+    *(".ra-switch label", ".ra-figure figcaption", ".ra-figure svg"),
+)
+
+
+def too_wide(page):
+    """How far the page is wider than the window, in pixels."""
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def sizes(page):
+    """Width, height and natural width of each figure that is seen."""
+    return page.eval_on_selector_all(
         "article img, .ra-figure svg",
-        """all => all.filter(e => !e.closest(".ra-panel ~ .ra-panel"))
+        """all => all.filter(e => e.checkVisibility())
           .map(e => [e, e.getBoundingClientRect()])
           .map(([e, box]) => [box.width, box.height, e.naturalWidth ?? 1])""",
     )
-    assert all(min(size) > 0 for size in sizes)
+
+
+def load_images(page):
+    """Load also those that wait until they are scrolled to."""
+    page.eval_on_selector_all(
+        "article img", "all => Promise.all(all.map(e => { e.loading = 'eager'; return e.decode(); }))"
+    )
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_page_in_a_browser(visit, site, file):
+    """One visit: formulas, figures, both themes, the switch, and a phone."""
+    page = visit(site, file)
+    load_images(page)
+    shown = sizes(page)
+    assert all(min(size) > 0 for size in shown)
     # Every formula in the source is set by MathJax, and none of them is an error.
     formulas = page.locator(".math").count()
     assert page.locator(".math mjx-container").count() >= formulas
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
-    assert "$" not in re.sub(r"\$[A-Z_]+", "", page.locator("article p").all_inner_texts().__str__())
+    assert "$" not in re.sub(r"\$[A-Z_]+", "", str(page.locator("article p").all_inner_texts()))
     if file.startswith("notebooks/"):
         assert formulas
-        assert sizes
+        assert shown
         assert page.locator(".ra-card").count()
+        check_switch(page)
+
+    for scheme in ("light", "dark"):
+        page.evaluate("theme => document.documentElement.dataset.theme = theme", scheme)
+        faint = {what: ratio for what, ratio in page.evaluate(CONTRAST, READ).items() if ratio < 4.5}
+        assert faint == {}, scheme
+
+    assert too_wide(page) <= 0
+    page.set_viewport_size({"width": 375, "height": 800})
+    assert too_wide(page) <= 0
+    assert page.trouble == []
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_page_fits_a_phone(visit, file):
-    page = visit(file, viewport={"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+def seen(page, kind):
+    """How many panels of a kind are seen, and how many there are."""
+    panels = page.locator(f".ra-of-{kind}")
+    return panels.evaluate_all("all => all.filter(e => e.checkVisibility()).length"), panels.count()
 
 
-def contrast(page, selector):
-    """Contrast of an element's text with what is behind it."""
-    return page.eval_on_selector(
-        selector,
-        """element => {
-          const numbers = text => text.match(/[\\d.]+/g).map(Number);
-          const f = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-          const light = ([r, g, b]) => {
-            return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
-          let back = element, behind = [255, 255, 255];
-          while (back) { const c = numbers(getComputedStyle(back).backgroundColor);
-            if (c.length == 3 || c[3] > 0.5) { behind = c; break; } back = back.parentElement; }
-          const ink = light(numbers(getComputedStyle(element).color)), paper = light(behind);
-          const low = Math.min(ink, paper), high = Math.max(ink, paper);
-          return (high + 0.05) / (low + 0.05); }""",
+def check_switch(page):
+    """The record is chosen at first; one click shows this run in its place, everywhere on the page."""
+    if not page.locator(".ra-switch").count():
+        return
+    labels = page.locator(".ra-switch label").all_inner_texts()
+    assert labels[0].startswith("record of")
+    assert labels[1] == "this run (smoke)"
+    for chosen, other in (("record", "live"), ("live", "record")):
+        page.locator(f".ra-switch label[for=ra-of-{chosen}]").click()
+        count, every = seen(page, chosen)
+        assert count == every > 1
+        assert seen(page, other)[0] == 0
+        assert all(min(size) > 0 for size in sizes(page))
+    page.locator(".ra-switch label[for=ra-of-record]").click()
+
+
+@pytest.mark.parametrize("file", sorted(FIRST_EDITION))
+def test_tables_beside_the_records_figures_are_the_records(visit, site, file):
+    name = file.removeprefix("notebooks/")
+    record = old_records.newest(ROOT, name)
+    if record is None:
+        pytest.skip("no record of this page")
+    page = visit(site, file)
+    kept = {re.sub(r"\s+", " ", " ".join(Parsed(table).texts)).strip() for table in record.tables()}
+    found = page.eval_on_selector_all(
+        "article table[class='ra-table']",
+        """all => all.filter(e => e.checkVisibility()).map(e => {
+          const texts = [], walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
+          while (walk.nextNode()) texts.push(walk.currentNode.data);
+          return texts.join(" ").replace(/\\s+/g, " ").trim(); })""",
     )
+    assert set(found) <= kept
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_figures_cards_and_captions_are_readable(visit, scheme):
-    page = visit(next(f for f in FILES if f.startswith("notebooks/")), color_scheme=scheme)
-    assert page.get_attribute("html", "data-theme") == scheme
-    for selector in (".ra-figure svg", "figcaption", ".ra-card dd", ".ra-verdict", ".ra-settings td"):
-        assert contrast(page, selector) >= 4.5, selector
-
-
-RECORDED = [f for f in FILES if (ROOT / "records" / f.removeprefix("notebooks/")).is_dir()]
-
-
-@pytest.mark.parametrize("file", RECORDED)
-def test_the_record_comes_first_and_this_run_second(visit, file):
-    page = visit(file)
-    count = page.locator(".ra-tabs").count()
-    assert count > 1
-    for i in range(count):
-        tabs = page.locator(".ra-tabs").nth(i)
-        panels = tabs.locator("> .ra-panel")
-        assert [panels.nth(k).is_visible() for k in (0, 1)] == [True, False]
-        assert tabs.locator("> label").nth(0).inner_text().startswith("record of")
-        assert tabs.locator("> label").nth(1).inner_text() == "this run (smoke)"
-    for i in range(count):
-        tabs = page.locator(".ra-tabs").nth(i)
-        tabs.locator("> label").nth(1).click()
-        panels = tabs.locator("> .ra-panel")
-        assert [panels.nth(k).is_visible() for k in (0, 1)] == [False, True]
-        assert panels.nth(1).bounding_box()["height"] > 20
-
-
-def test_search_works_from_the_disk(visit):
-    page = visit("search")
+def test_search_works_from_the_disk(visit, site):
+    page = visit(site, "search")
     page.goto(page.url + "?q=alignment")
     page.wait_for_selector("#search-results li", timeout=10_000)
-    assert page.locator("#search-results li").count()
 
 
-def test_built_pages_are_those_of_the_table_of_contents(site):
-    found = {p.relative_to(site).with_suffix("").as_posix() for p in Path(site).rglob("*.html")}
-    built = {name for name in found if not name.startswith("_static/")}
-    assert built - {"index", "genindex", "search"} == set(FILES)
+def test_the_book_can_be_read_from_the_records_alone(visit, read_site):
+    """Every figure and verdict of the records is there, and nothing was trained for it."""
+    assert {path.name for path in (read_site.parents[1] / "build").iterdir()} == {"read"}
+    assert not list((read_site.parents[1] / "cache").rglob("store/*"))
+    for page in PAGES:
+        file = read_site / "notebooks" / f"{page.name}.html"
+        text = file.read_text(encoding="utf-8")
+        assert 'class="ra-switch"' not in text
+        assert "this run" not in "".join(Parsed(text).texts)
+        kept = old_records.newest(ROOT, page.name) if page.first_edition else records.newest(ROOT, page.name)
+        if kept:
+            assert f"record of {kept.run['date']}" in text
+            ids = kept.claims if page.first_edition else kept.run["claims"]
+            assert [id for id in ids if f'id="claim-{id}"' not in text] == []
+    new = next(page for page in PAGES if not page.first_edition)
+    run = json.loads((read_site.parents[1] / "build" / "read" / new.name / "run.json").read_text())
+    opened = visit(read_site, f"notebooks/{new.name}")
+    assert opened.locator(".ra-figure svg").count() == len(run["figures"])
+    assert opened.trouble == []

@@ -20,7 +20,7 @@ def verdicts(place, run):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_at_smoke(book, name):
-    """It judges its rows of claims.toml and no others, draws, and prints nothing that should worry a reader."""
+    """It judges its rows of claims.toml and no others, draws, and prints no warning."""
     place = book / "build" / "smoke" / name
     run = json.loads((place / "run.json").read_text())
     found = verdicts(place, run)

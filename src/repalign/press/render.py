@@ -270,7 +270,8 @@ def _fit(notebook: Any, labels: dict[str, str]) -> None:
 def _whose(labels: dict[str, str]) -> str:
     """Radio buttons that choose, without a script, whose numbers the page shows; a line if there is one."""
     if len(labels) == 1:
-        return f'<p class="ra-note">Figures and verdicts: {html.escape(*labels.values())}.</p>'
+        (label,) = labels.values()
+        return f'<p class="ra-note">Figures and verdicts: {html.escape(label)}.</p>'
     buttons = "".join(
         f'<input type="radio" name="ra-of" id="ra-of-{kind}"{" checked" if kind == "record" else ""}>'
         f'<label for="ra-of-{kind}">{html.escape(label)}</label>'
