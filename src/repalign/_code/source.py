@@ -18,6 +18,8 @@ from repalign._files import digest
 _ROOT = Path(repalign.__file__).parent
 # What brings a number to its reader and has no part in its value.
 BESIDE = ("__init__.py", "__main__.py", "_code/", "cli/", "plots/", "press/", "study/")
+# With how many threads and in which precision a cell is computed does have a part in it.
+_COMPUTES = "press/cells.py"
 
 
 def on_disk() -> str:
@@ -37,8 +39,8 @@ def of(files: Mapping[str, bytes]) -> str:
     >>> of({"linear.py": b"a = 1  # one"}) == of({"linear.py": b"a = 1"}) != of({"linear.py": b"a = 2"})
     True
     """
-    counted = sorted((path, raw) for path, raw in files.items() if not path.startswith(BESIDE))
-    return digest(*(part for path, raw in counted for part in (path, _bare(raw))))
+    counted = sorted(path for path in files if path == _COMPUTES or not path.startswith(BESIDE))
+    return digest(*(part for path in counted for part in (path, _bare(files[path]))))
 
 
 @cache

@@ -49,13 +49,6 @@ def fingerprint(value: Any, what: str = "this value") -> str:
     return work.hexdigest()
 
 
-def _roots(value: Any) -> set[str]:
-    """The definitions of the package that ``value`` mentions."""
-    work = _Hash()
-    work.add(value, "this value")
-    return work.roots
-
-
 class _Hash:
     """One walk through a value. Objects that may refer to each other are numbered as they are met."""
 
@@ -64,10 +57,10 @@ class _Hash:
         self._met: dict[int, tuple[int, Any]] = {}  # the object too, so that its id stays its own
         self._inside: list[int] = []  # containers that are being walked through
         self._where: list[str] = []
-        self.roots: set[str] = set()
+        self._uses_package = False
 
     def hexdigest(self) -> str:
-        if self.roots:
+        if self._uses_package:
             self._put("package", source.imported())
         return self._hash.hexdigest()[:32]
 
@@ -125,8 +118,6 @@ class _Hash:
                 self.add(item, f"{self._where[-1]}[{key!r:.40}]")
         elif isinstance(value, (set, frozenset)):
             self._put(*sorted(fingerprint(item) for item in value))
-            for item in value:
-                self.roots.update(_roots(item))
         else:
             for i, item in enumerate(value):
                 self.add(item, f"{self._where[-1]}[{i}]")
@@ -257,9 +248,7 @@ class _Hash:
         if level:
             name = importlib.util.resolve_name("." * level + name, names.get("__package__") or "")
         if in_package(name):
-            self.roots.update(f"{name}:{part}" for part in wanted or ())
-            if not wanted:
-                self.roots.add(name)
+            self._uses_package = True
         elif is_library(name):
             self._library(name, "")
         else:
@@ -324,7 +313,7 @@ class _Hash:
 
     def _root(self, root: str) -> None:
         self._put("root", root)
-        self.roots.add(root)
+        self._uses_package = True
 
     def _library(self, module: str, name: str) -> None:
         top = module.partition(".")[0]

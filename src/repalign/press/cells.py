@@ -6,7 +6,10 @@ runs, so that its result does not depend on how many workers there were. joblib 
 
 from __future__ import annotations
 
+import copyreg
+import importlib
 import os
+import sys
 import threading
 import time
 import traceback
@@ -14,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,10 +28,10 @@ from repalign.press import provenance
 
 CLUSTER = "REPALIGN_CLUSTER"
 JOBS = "REPALIGN_JOBS"
-# A worker that is killed takes joblib's whole pool along; its cells are tried again so often.
-TRIES = 3
 # Smaller arrays travel with their cell; larger ones are mapped from one file by all workers.
 MAPPED = "1M"
+PATIENCE = 10.0  # seconds for a scheduler to answer
+_LOST = "its worker was lost twice, most likely for lack of memory"
 
 
 @dataclass(frozen=True)
@@ -60,34 +64,39 @@ def compute(
     sent: dict[int, Any] = {}
     packed = [(_packed(args, sent), _packed(kwargs, sent)) for args, kwargs in arguments]
     left = dict(enumerate(packed))
-    for attempt in range(TRIES):
+    lost = _lost()
+    while left:
         try:
             for place, outcome in _parallel(call, left, at_once, cluster, expected):
                 del left[place]
                 yield place, outcome
-            return
-        except _lost() as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            time.sleep(2**attempt)
-    for place in list(left):
-        said = f"a worker was lost {TRIES} times, most likely for lack of memory ({reason})"
-        yield place, Outcome(None, said, 0.0, "")
+        except lost:
+            # A worker that dies takes joblib's whole pool along, and nobody knows which cell it had. Those
+            # that were under way are tried again one at a time: the one that is to blame is named.
+            for place in list(left)[: 2 * at_once]:
+                alone = {place: left.pop(place)}
+                try:
+                    yield from _parallel(call, alone, at_once, cluster, expected)
+                except lost as error:
+                    yield place, Outcome(None, f"{_LOST} ({_first_line(error)})", 0.0, "")
 
 
 def _parallel(
     call: Callable[..., Any], left: dict[int, Any], at_once: int, cluster: str, expected: Any
 ) -> Iterator[tuple[int, Outcome]]:
+    """The cells in ``left`` in other processes; raises one of :func:`_lost` when a process dies."""
     import joblib
 
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+    _send_modules_by_name()
     tasks = [
         joblib.delayed(_in_worker)(place, call, args, kwargs, expected)
         for place, (args, kwargs) in list(left.items())
     ]
     shared: dict[str, Any] = dict(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
-    with _client(cluster) if cluster else nullcontext():
+    with _client(cluster) if cluster else nullcontext() as client:
         if cluster:
-            backend = joblib.parallel_config("dask")
+            backend = joblib.parallel_config(_on_cluster(client))
         else:
             backend = joblib.parallel_config(
                 "loky", inner_max_num_threads=1, initializer=_begin, initargs=(os.getpid(),)
@@ -95,16 +104,49 @@ def _parallel(
         with backend:
             # "c": a cell may write into its own copy of what is mapped.
             pool = joblib.Parallel(
-                n_jobs=-1 if cluster else min(at_once, len(tasks)), mmap_mode="c", max_nbytes=MAPPED, **shared
+                n_jobs=-1 if cluster else max(2, at_once), mmap_mode="c", max_nbytes=MAPPED, **shared
             )
             yield from pool(tasks)
 
 
+def _on_cluster(client: Any) -> Any:
+    """joblib's backend for the cluster of ``client``."""
+    from joblib._dask import DaskDistributedBackend
+
+    class Cluster(DaskDistributedBackend):  # type: ignore[misc, no-any-unimported, unused-ignore]
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            """Where there is one, joblib would not ask the cluster, and compute in this process."""
+            return max(2, int(super().effective_n_jobs(n_jobs)))
+
+    return Cluster(client=client)
+
+
+def _send_modules_by_name() -> None:
+    """Let modules of a class of their own be pickled as plain ones are: by name.
+
+    A function of a notebook that names ``torch`` and any attribute ``classes`` takes along ``torch.classes``,
+    which is such a module.
+    """
+    for module in list(sys.modules.values()):
+        kind = type(module)
+        if issubclass(kind, ModuleType) and kind is not ModuleType:
+            copyreg.pickle(kind, _by_name)
+
+
+def _by_name(module: ModuleType) -> tuple[Callable[[str], Any], tuple[str]]:
+    return importlib.import_module, (module.__name__,)
+
+
 def _lost() -> tuple[type[BaseException], ...]:
-    """What joblib raises when a worker has died."""
+    """What is raised when a worker has died, by joblib or by a Dask cluster."""
     from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
-    return TerminatedWorkerError, BrokenProcessPool
+    killed = getattr(sys.modules.get("distributed"), "KilledWorker", BrokenProcessPool)
+    return TerminatedWorkerError, BrokenProcessPool, killed
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _client(address: str) -> Any:
@@ -114,7 +156,7 @@ def _client(address: str) -> Any:
     except ImportError:
         raise RuntimeError("a Dask cluster needs pip install 'repalign[dist]'.") from None
     try:
-        return Client(address, timeout="10s")
+        return Client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise RuntimeError(f"no Dask scheduler answers at {address} ({error}): is it running?") from None
 
@@ -142,7 +184,7 @@ def _attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> Outcome:
     started = time.perf_counter()
     try:
         value, error = call(*args, **kwargs), ""
-    except Exception:
+    except (Exception, SystemExit):
         value, error = None, traceback.format_exc()
     return Outcome(value, error, round(time.perf_counter() - started, 3), provenance.processor())
 
@@ -177,7 +219,7 @@ def _alone() -> Iterator[None]:
             torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
             if told is None:
-                del os.environ[JOBS]
+                os.environ.pop(JOBS, None)  # another thread of a Dask worker may have been here
             else:
                 os.environ[JOBS] = told
 
@@ -224,10 +266,10 @@ def _unpacked(value: Any) -> Any:
         return {key: _unpacked(part) for key, part in value.items()}
     if not isinstance(value, _Sent):
         return value
-    tensors = {
-        name: torch.from_numpy(np.asarray(array)).to(value.devices[name])
-        for name, array in value.arrays.items()
-    }
+    tensors = {}
+    for name, array in value.arrays.items():
+        own = np.require(array, requirements="W")  # what comes over a network is read-only
+        tensors[name] = torch.from_numpy(own).to(value.devices[name])
     return replace(value.blank, **tensors)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from filelock import FileLock
+
+from repalign._files import cache_root
 
 _ALIVE = "alive.lock"
 _PREFIX = ".scratch-"
@@ -40,13 +44,23 @@ def directory(root: Path) -> Iterator[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove what killed commands left below ``build/`` and ``records/``, and nothing that is in use."""
+    """Remove what killed commands left in the book and among stored cells, and nothing that is in use."""
     for left in (root / "build").glob(f"{_PREFIX}*"):
         with suppress(OSError), FileLock(left / _ALIVE, blocking=False):
             shutil.rmtree(left, ignore_errors=True)
-    for folder in (root / "build", root / "records", root / "_build"):
-        for pattern in _SHORT_LIVED:
-            for left in folder.rglob(pattern):
-                with suppress(OSError):
-                    if time.time() - left.stat().st_mtime > _HOUR:
-                        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    books = [root / name for name in ("build", "records", "_build")]
+    stores = [cache_root() / name for name in ("cells", "fresh", "store")]
+    for folder in (*books, *stores):
+        for left in _short_lived(folder):
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _HOUR:
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _short_lived(folder: Path) -> Iterator[Path]:
+    """What below ``folder`` has such a name. Others may write and remove there meanwhile."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if any(fnmatch(name, pattern) for pattern in _SHORT_LIVED):
+                yield Path(place, name)
+        folders[:] = [name for name in folders if not name.startswith(_PREFIX)]

@@ -1,12 +1,12 @@
 """Finished cells of a run, so that a killed sweep goes on where it stopped.
 
 A cell's key is made of its function's source, its configuration, the fingerprint of its data, one digest of
-the library's source, and the versions of torch, numpy and scipy. Editing the library forgets.
+the library's source, and the versions of Python, torch, numpy and scipy. Comments and docstrings do not
+count. Editing the library forgets.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from repalign._code import fingerprint, source
@@ -46,14 +47,12 @@ def directory() -> Path:
 
 def key(fn: Callable[..., Any], arguments: Mapping[str, Any], data: str) -> str:
     """Everything that the rows of a cell depend on, as a short fingerprint."""
+    if not isinstance(fn, FunctionType):
+        raise TypeError(f"a sweep maps a plain function, not a {type(fn).__name__}: define one with def.")
     versions = {name: version for name, version in provenance.versions().items() if name != "repalign"}
-    about = [source.imported(), data, os.environ.get(_SAMPLES, ""), sorted(arguments.items()), versions]
-    return digest(_source(fn), fingerprint(about, f"the configuration of {fn.__name__}"))
-
-
-def _source(fn: Callable[..., Any]) -> str:
-    """What a function is made of: its source, and what it uses where it is defined in a notebook."""
-    return fingerprint(fn, fn.__name__) + inspect.getsource(inspect.unwrap(fn))
+    about = [source.imported(), data, os.environ.get(_SAMPLES, ""), versions]
+    configuration = fingerprint(dict(sorted(arguments.items())), f"the configuration of {fn.__name__}")
+    return digest(fingerprint(fn, fn.__name__), fingerprint(about), configuration)
 
 
 def read(fn: Callable[..., Any], mark: str) -> Cell | None:
@@ -61,9 +60,12 @@ def read(fn: Callable[..., Any], mark: str) -> Cell | None:
     path = _path(fn, mark)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["key"] != mark or not all(isinstance(row, dict) for row in kept["rows"]):
+        if kept["key"] != mark:
             raise ValueError("it belongs to another key")
-        return Cell(kept["rows"], dict(kept["provenance"]))
+        cell = Cell(kept["rows"], kept["provenance"])
+        if kept["content"] != _content(cell):
+            raise ValueError("its content is not what was written")
+        return cell
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -75,8 +77,13 @@ def read(fn: Callable[..., Any], mark: str) -> Cell | None:
 
 def write(fn: Callable[..., Any], mark: str, cell: Cell) -> None:
     """Keep ``cell`` under ``mark``, whole or not at all."""
-    kept = {"key": mark, "rows": cell.rows, "provenance": cell.provenance}
-    write_text(_path(fn, mark), json.dumps(kept, ensure_ascii=False))
+    kept = {"key": mark, "content": _content(cell), "rows": cell.rows, "provenance": cell.provenance}
+    write_text(_path(fn, mark), json.dumps(kept))
+
+
+def _content(cell: Cell) -> str:
+    """A digest of what a file says: one wrong bit would still be a number."""
+    return digest(json.dumps([cell.rows, cell.provenance]))
 
 
 def plain(rows: Any, name: str) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ def run(
     bar = _Bar(len(found), len(found) - len(todo))
     first = () if data is None else (data,)
     where = [keys.index(name) for name in todo]
-    arguments = [(first, {**given[place], **common}) for place in where]
+    arguments = [((fn, *first), {**given[place], **common}) for place in where]
     about = {
         **provenance.origin(),
         "date": provenance.today(),
@@ -87,18 +87,12 @@ def run(
         "data": mark,
     }
     failed: list[tuple[dict[str, Any], str]] = []
-    for place, outcome in cells.compute(fn, arguments, min(at_once or cells.jobs(), max(len(todo), 1))):
-        error = outcome.error
-        if not error:
-            try:
-                rows = store.plain(outcome.value, fn.__name__)
-            except TypeError as wrong:
-                error = str(wrong)
-        if error:
-            failed.append((given[where[place]], error))
+    for place, outcome in cells.compute(_rows, arguments, min(at_once or cells.jobs(), max(len(todo), 1))):
+        if outcome.error:
+            failed.append((given[where[place]], outcome.error))
             continue
         made = {**about, "seconds": outcome.seconds, "processor": outcome.processor}
-        cell = store.Cell(rows, made)
+        cell = store.Cell(outcome.value, made)
         store.write(fn, todo[place], cell)
         found[todo[place]] = cell
         bar.step()
@@ -107,6 +101,11 @@ def run(
         raise SweepError(failed, len(given))
     finished = [kept for name in keys if (kept := found[name]) is not None]
     return Result(_table(given, finished), _cells(given, finished))
+
+
+def _rows(fn: Callable[..., Any], /, *data: Any, **config: Any) -> list[dict[str, Any]]:
+    """What a cell returns, as plain rows; what is none fails where it was made, and stops no other cell."""
+    return store.plain(fn(*data, **config), fn.__name__)
 
 
 def fingerprint_of(data: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import warnings
 import zipfile
@@ -35,7 +36,7 @@ def keys(fn: Callable[..., Any], configs: Sequence[dict[str, Any]], data: Any = 
     if not isinstance(fn, FunctionType):
         raise TypeError(f"only plain functions can be cached, but got {type(fn).__name__}: use def.")
     versions = {name: version for name, version in provenance.versions().items() if name != "repalign"}
-    about = (fn, versions, pack.FORMAT, source.imported())
+    about = (fn, versions, pack.FORMAT, source.imported(), os.environ.get("REPALIGN_SAMPLES", ""))
     common = fingerprint(about, f"what {fn.__name__} uses"), fingerprint(data, "data")
     # The order of arguments counts only for a function that may loop over them.
     loops = bool(fn.__code__.co_flags & inspect.CO_VARKEYWORDS)
