@@ -137,7 +137,7 @@ def test_the_verdict_is_the_table(effects):
 
 
 def cells(axis, rise):
-    """Two runs at each place on ``axis``; the second is ``rise`` higher at each step, the first twice that."""
+    """Two runs at each place on ``axis``; a step adds ``rise`` in the second, twice that in the first."""
     rows = [
         {"seed": seed, "layer": place, "cka": step * (2 - seed) * rise}
         for seed in (0, 1)

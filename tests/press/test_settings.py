@@ -61,7 +61,7 @@ def test_a_redesigned_page_has_seeds_of_its_own_and_is_still_a_page_without_chan
     assert settings.seeds == [300, 301, 302, 303, 304]
     assert changed == {}
     assert chosen("laptop", first_seed=300).seeds == [0, 1, 2]
-    with pytest.raises(ValueError, match="first_seed should be at least 200, .* but is 100"):
+    with pytest.raises(ValueError, match=r"first_seed should be at least 200, .* but is 100"):
         chosen("desktop", first_seed=100)
 
 
