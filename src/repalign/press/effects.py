@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -152,8 +152,17 @@ def condition(
         raise ValueError(f"the condition {name!r} has one side: give above= or below=, and not both.")
     side, bound = ("above", above) if above is not None else ("below", below)
     assert bound is not None
-    found = _of_runs(name, values, side, [bound], None, unit)
-    return Effect(**{**asdict(found), "condition": True})
+    return required(_of_runs(name, values, side, [bound], None, unit))
+
+
+def required(effect: Effect) -> Effect:
+    """``effect`` as a condition: the claim can only be tested where its answer is yes.
+
+    >>> fits = required(share("networks that fit", 40, 48, above=0.5))
+    >>> fits.condition, verdict([above("rise", [1.0, 1.1]), fits])
+    (True, 'REPRODUCED')
+    """
+    return replace(effect, condition=True)
 
 
 def at_most(name: str, deviations: Iterable[float], limit: float) -> Effect:
