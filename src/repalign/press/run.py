@@ -243,7 +243,8 @@ class Runner:
 
     def _environment(self, page: Source, profile: str, place: Path, threads: int) -> dict[str, str]:
         """What a page's kernel finds: nothing of the user's that decides numbers."""
-        given = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
+        given = memory.environment()  # the user's own values, where there are any, win
+        given |= {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
         for name in _DIRECTORIES:
             if given.get(name):
                 given[name] = str(Path(given[name]).resolve())
@@ -251,7 +252,6 @@ class Runner:
             parts = given["PYTHONPATH"].split(os.pathsep)
             given["PYTHONPATH"] = os.pathsep.join(str(Path(part).resolve()) for part in parts)
         given |= {
-            **memory.environment(),
             **onednn.environment(),
             # Several pages at once would otherwise fight for the cores, and so would their sweeps.
             "OMP_NUM_THREADS": str(threads),
