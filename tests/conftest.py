@@ -33,6 +33,14 @@ def _own_directories(tmp_path, monkeypatch):
     monkeypatch.setenv("REPALIGN_OUT", str(tmp_path / "out"))
 
 
+def copy_of_the_book(root):
+    """The sources of the book and its records in ``root``, without anything that was built."""
+    for name in ("notebooks", "book", "records"):
+        shutil.copytree(ROOT / name, root / name)
+    for name in ("_toc.yml", "_config.yml"):
+        shutil.copy(ROOT / name, root)
+
+
 @pytest.fixture(scope="session")
 def book(tmp_path_factory):
     """A copy of the book in which every notebook has been run at smoke, without network."""

@@ -18,11 +18,3 @@ def once(tmp_path_factory, name, build):
             build(place)
             done.touch()
     return place
-
-
-def copy_of_the_book(root):
-    """The sources of the book and its records in ``root``, without anything that was built."""
-    for name in ("notebooks", "book", "records"):
-        shutil.copytree(ROOT / name, root / name)
-    for name in ("_toc.yml", "_config.yml"):
-        shutil.copy(ROOT / name, root)
