@@ -413,6 +413,7 @@ def test_nothing_is_computed_drawn_or_judged_twice_under_one_name(toy):
 def test_by_hand_a_cell_may_be_run_again_and_the_last_time_counts(toy, monkeypatch):
     toy.begin()
     monkeypatch.delenv(sweep_.OUT)
+    monkeypatch.chdir(toy.root / "notebooks" / "toy")  # where JupyterLab has opened it
     page = press.page(NAME)
     settings = page.settings("laptop", **COLUMNS)
     for by in (1.0, 3.0):
