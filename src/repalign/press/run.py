@@ -275,10 +275,11 @@ class Runner:
     def _kept(self, page: Source, profile: str, place: Path) -> Path | None:
         """A half-executed page is kept, so that one can see where it failed."""
         kept = self.root / "build" / "failed" / profile / f"{page.name}.ipynb"
-        if not (place / NOTEBOOK).is_file() or (place / NOTEBOOK).stat().st_size > MOST_OUTPUT:
+        executed = place / NOTEBOOK
+        if self._stopped or not executed.is_file() or executed.stat().st_size > MOST_OUTPUT:
             return None
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(place / NOTEBOOK, kept)
+        shutil.move(executed, kept)
         return kept
 
     def _publish(
@@ -431,7 +432,7 @@ def _told_by(place: Path) -> str:
     names = {output.get("ename") for cell in code for output in cell["outputs"]}
     if "SystemExit" in names:
         return "a cell called exit()"
-    if not (place / RESULTS).is_dir():
+    if not (place / RESULTS / records.RUN).is_file():
         return "it left no results: the last cell is page.end()"
     return ""
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from repalign.runner import bench
-from repalign.runner.pages import UserError
+from repalign.press import bench
+from repalign.press.project import UserError
 
 SCRIPT = """
 import json, sys
@@ -114,3 +114,17 @@ def test_curves_are_drawn_with_their_exponents(tmp_path):
 
 def test_without_a_record_the_page_says_how_to_make_one(tmp_path):
     assert "repalign bench" in bench.page(tmp_path)
+
+
+def test_nothing_in_a_record_becomes_markup(tmp_path):
+    script = "<script>alert(1)</script>"
+    rows = [row(work=script, against=script), row(work=script, theirs=None, why=script)]
+    assert "<script" not in page(tmp_path, rows)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"benchmarks": []}', '{"benchmarks": {"bench_first": {}}}'])
+def test_a_record_that_cannot_be_read_is_named(root, content):
+    (root / "records" / "bench").mkdir(parents=True)
+    (root / "records" / "bench" / "2026-01-01.json").write_text(content)
+    with pytest.raises(UserError, match=r"2026-01-01\.json cannot be read: take it back from git"):
+        bench.run(root, ["first"])
