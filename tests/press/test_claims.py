@@ -1,6 +1,8 @@
 """Rows of claims.toml, the verdict that follows from effects, and the sentence on what was found."""
 
 import datetime
+import subprocess
+import sys
 
 import pytest
 
@@ -84,6 +86,11 @@ def test_a_row_that_is_wrong_is_named_with_what_to_do(old, new, message):
 def test_two_rows_of_one_id_are_refused():
     with pytest.raises(ClaimError, match="is not TOML"):
         parsed(ROW + ROW)
+
+
+def test_reading_claims_needs_no_torch():
+    code = "import sys, repalign.cli; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # Verdicts

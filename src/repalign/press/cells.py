@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from repalign._code import source
-from repalign.machine import cores, memory, onednn, vision
+from repalign.machine import cores, memory, onednn
 from repalign.press import provenance
 
 CLUSTER = "REPALIGN_CLUSTER"
@@ -191,6 +191,8 @@ def _attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> Outcome:
 
 def _begin(parent: int) -> None:
     """In a worker: end as soon as the process that asked for the work is gone, even within a cell."""
+    from repalign.machine import vision  # imports torch, which the command need not wait for
+
     memory.keep()
 
     def watch() -> None:
