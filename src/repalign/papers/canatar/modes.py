@@ -148,7 +148,8 @@ def _ascended(start: Tensor, goal: Tensor) -> float:
         climb.zero_grad()
         kta(a @ a.T, goal).backward()
         climb.step()
-    return float(kta(a @ a.T, goal))
+    best = a.detach()
+    return float(kta(best @ best.T, goal))
 
 
 def tasks_on_pixels(digits: Dataset, task: str, seed: int) -> list[dict[str, Any]]:
