@@ -19,7 +19,7 @@ def test_settings_are_the_column_of_the_profile():
     assert settings.as_dict() == {"n": 3, "runs": 5}
     assert settings.beside_paper() == {"n": [3, 4], "runs": [5, 5]}
     shown = settings._repr_html_()
-    assert "<th>this run (desktop)</th><th>paper</th>" in shown
+    assert "<th>profile desktop</th><th>profile paper</th>" in shown
     assert "<tr><th>n</th><td>3</td><td>4</td></tr>" in shown
 
 

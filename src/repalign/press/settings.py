@@ -63,7 +63,7 @@ class Settings:
             f"<td>{html.escape(str(self._paper[name]))}</td></tr>"
             for name, value in self._values.items()
         )
-        head = f"<tr><th>setting</th><th>this run ({html.escape(self.profile)})</th><th>paper</th></tr>"
+        head = f"<tr><th>setting</th><th>profile {html.escape(self.profile)}</th><th>profile paper</th></tr>"
         table = f'<table class="ra-table ra-settings">{head}{rows}</table>'
         return f'<details class="ra-fold"><summary>Settings</summary>{table}</details>'
 
