@@ -1,6 +1,5 @@
 """Kept memory: large blocks stay with the processes that the project owns, and come back within bounds."""
 
-import json
 import os
 import platform
 import subprocess
@@ -8,10 +7,7 @@ import sys
 
 import pytest
 
-from repalign import study
 from repalign.machine import memory
-from repalign.runner import one
-from repalign.study import workers
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 
@@ -57,7 +53,7 @@ def test_blocks_of_a_step_stay_and_larger_ones_go_back():
 
 
 def test_importing_the_package_changes_nothing():
-    assert run("import repalign.study, repalign.machine.memory\nprint(mapped(2**26))") == ["True"]
+    assert run("import repalign.press, repalign.machine.memory\nprint(mapped(2**26))") == ["True"]
 
 
 def test_the_users_own_setting_wins():
@@ -79,49 +75,23 @@ print(full - start > 1.5, resident() - start < 1.2)
     assert run(held, **memory.environment()) == ["True", "True"]
 
 
-KERNEL = f"""
-# %%
-{BLOCKS}
+SWEEP = f"""
+import os
+from repalign.press import sweep
 
-# %%
-import json, os, pathlib
-place = pathlib.Path(os.environ["REPALIGN_OUT"])
-place.mkdir()
-(place / "seen.json").write_text(json.dumps([mapped(2**26), os.environ["MALLOC_TOP_PAD_"]]))
-"""
-
-
-def test_kernels_keep_their_memory_and_the_users_value(tmp_path, monkeypatch):
-    for name in memory.environment():
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "12345678")
-    assert one.follow(one.start(KERNEL, {}, tmp_path, 1), tmp_path, lambda done, total: None) == ""
-    assert json.loads((tmp_path / one.RESULTS / "seen.json").read_text()) == [False, "12345678"]
-
-
-def in_worker(number, code):
-    here = {}
+def cell(number, code):
+    here = dict()
     exec(code, here)
-    return here["mapped"](2**26), os.getpid()
+    return dict(mapped=here["mapped"](2**26), pid=os.getpid())
 
-
-def test_workers_of_a_sweep_keep_their_memory():
-    """Outside the runner as well."""
-    workers.close()
-    found = study.sweep(in_worker, [dict(number=i, code=BLOCKS) for i in range(4)], jobs=2)
-    assert {mapped for mapped, _ in found} == {False}
-    assert os.getpid() not in {pid for _, pid in found}
-    workers.close()
-
-
-def test_a_sweep_in_the_users_process_leaves_it_as_it_is(tmp_path):
-    # In a process of its own: one that has freed a large block may have it at hand, and asks for no other.
-    ask = f"""
-import os, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_memory import BLOCKS, in_worker
-from repalign import study
-((found, pid),) = study.sweep(in_worker, [dict(number=9, code=BLOCKS)], jobs=1)
-print(found, pid == os.getpid())
+common = dict(code={BLOCKS!r})
+workers = sweep.run(cell, [dict(number=1), dict(number=2)], None, common, 2).table
+here = sweep.run(cell, [dict(number=3)], None, common, 1).table
+print(*workers["mapped"], *here["mapped"], os.getpid() in set(workers["pid"]), here["pid"][0] == os.getpid())
 """
-    assert run(ask, REPALIGN_CACHE=str(tmp_path), REPALIGN_OUT=str(tmp_path)) == ["True", "True"]
+
+
+def test_workers_of_a_sweep_keep_their_memory_and_the_users_process_is_left_as_it_is(tmp_path):
+    """In a process of its own: one that has freed a large block may have it at hand and ask for no other."""
+    found = run(SWEEP, REPALIGN_CACHE=str(tmp_path), REPALIGN_OUT=str(tmp_path))
+    assert found == ["False", "False", "True", "False", "True"]

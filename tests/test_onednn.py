@@ -9,11 +9,12 @@ import sys
 
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 
-from repalign import features, models, study, train
+from command import ROOT
+from repalign import features, models, train
 from repalign.machine import onednn
-from repalign.runner import one
-from repalign.study import run, workers
+from repalign.press import page, provenance, sweep
 
 CPUINFO = """processor	: 0
 vendor_id	: GenuineIntel
@@ -212,40 +213,24 @@ def test_fit_in_bfloat16_sets_the_limit_or_says_that_it_is_too_late(machine, mon
     assert "ONEDNN_MAX_CPU_ISA" not in os.environ
 
 
-KERNEL = """
-# %%
-import json, os, pathlib
-place = pathlib.Path(os.environ["REPALIGN_OUT"])
-place.mkdir()
-(place / "environment.json").write_text(json.dumps(dict(os.environ)))
-"""
-
-
-def test_a_kernel_of_the_runner_is_told(machine, tmp_path):
-    machine.code = 1
-    assert one.follow(one.start(KERNEL, {}, tmp_path, 1), tmp_path, lambda done, total: None) == ""
-    seen = json.loads((tmp_path / one.RESULTS / "environment.json").read_text())
-    assert seen["ONEDNN_MAX_CPU_ISA"] == LIMIT["ONEDNN_MAX_CPU_ISA"]
-    assert "ONEDNN_MAX_CPU_ISA" not in os.environ  # nothing but the child's
-
-
 def limit_of(number):
-    return os.environ.get("ONEDNN_MAX_CPU_ISA"), os.getpid()
+    return dict(limit=os.environ.get("ONEDNN_MAX_CPU_ISA"), pid=os.getpid())
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_workers_of_a_sweep_are_told(machine, jobs):
     machine.code = 1
-    workers.close()  # workers of an earlier sweep keep their environment
-    found = study.sweep(limit_of, [dict(number=i) for i in range(4)], jobs=jobs)
-    assert {limit for limit, _ in found} == {LIMIT["ONEDNN_MAX_CPU_ISA"]}
-    assert (os.getpid() in {pid for _, pid in found}) == (jobs == 1)
-    workers.close()
+    get_reusable_executor().shutdown(kill_workers=True)  # those of an earlier sweep keep their environment
+    found = sweep.run(limit_of, [dict(number=i) for i in range(2)], None, {}, jobs).table
+    assert set(found["limit"]) == {LIMIT["ONEDNN_MAX_CPU_ISA"]}
+    assert (os.getpid() in set(found["pid"])) == (jobs == 1)
+    get_reusable_executor().shutdown(kill_workers=True)
 
 
-def test_a_page_in_jupyter_is_told(machine, capsys):
+def test_a_page_in_jupyter_is_told(machine, capsys, monkeypatch):
     machine.code = 1
-    study.begin("imani/02_alignment")
+    monkeypatch.chdir(ROOT)
+    page("canatar/01_metrics")
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == LIMIT["ONEDNN_MAX_CPU_ISA"]
 
 
@@ -261,7 +246,7 @@ def test_commands_are_told(machine, monkeypatch, capsys):
 
 def test_a_run_says_on_what_processor(machine):
     machine.is_a("Xeon 9", "")
-    assert "cores, Xeon 9, " in run.machine()
+    assert "cores, Xeon 9, " in provenance.machine()
     machine.path.unlink()
     machine.restart()
-    assert f"cores, {platform.machine()}, " in run.machine()
+    assert f"cores, {platform.machine()}, " in provenance.machine()
