@@ -22,11 +22,9 @@ with fake_cuda.installed():
     runpy.run_path(sys.argv[1], run_name="__main__")
 print("tensors on the GPU:", fake_cuda.CudaTensor.made)
 """
-# The others compute on the processor whatever they are told.
-PAGES = [page for page in IN_TURN if "devices.device(" in page.text]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+@pytest.mark.parametrize("page", IN_TURN, ids=[page.name for page in IN_TURN])
 def test_page_runs_on_a_gpu(page, tmp_path):
     source = page.text
     for name, value in (("profile", "smoke"), ("device", "cuda")):
@@ -48,4 +46,5 @@ def test_page_runs_on_a_gpu(page, tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (run["profile"], run["page"]) == ("smoke", page.name)
-    assert int(done.stdout.split("tensors on the GPU:")[1]), "it asks for a device, and computes elsewhere"
+    moved = int(done.stdout.split("tensors on the GPU:")[1])
+    assert moved or "devices.device(" not in source, "the page asks for a device, and computes elsewhere"
