@@ -179,6 +179,11 @@ def test_page_in_a_browser(visit, site, file):
         page.evaluate("theme => document.documentElement.dataset.theme = theme", scheme)
         faint = {what: ratio for what, ratio in page.evaluate(CONTRAST, READ).items() if ratio < 4.5}
         assert faint == {}, scheme
+        # No drawing is turned over or dimmed: its colors mean what its legend says.
+        filters = page.locator(".ra-figure img").evaluate_all(
+            "all => all.map(e => getComputedStyle(e).filter)"
+        )
+        assert set(filters) <= {"none"}
 
     assert too_wide(page) <= 0
     page.set_viewport_size({"width": 375, "height": 800})

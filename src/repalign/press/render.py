@@ -19,7 +19,7 @@ from repalign.press import bench, guarded, project, records, scoreboard, scratch
 from repalign.press.project import Source, UserError
 
 READ = "read"  # in place of a profile: every table from its record
-# What a drawing that does not stand in a page is drawn in; the style sheet turns it over on a dark page.
+# What a drawing that does not stand in a page is drawn in; the style sheet puts it on a light plate.
 _INK = "#1f2328"
 
 
