@@ -17,8 +17,8 @@
 # kernel of the representation. A task is easy when it points along the few
 # directions in which the kernel is strong. Two numbers say how far it does:
 # *cumulative power*, which predicts how many samples regression needs, and
-# *alignment*, which is one number for the whole task. This page defines both,
-# checks the paper's equations, and then tests the prediction.
+# *alignment*, which is one number for the whole task. This page defines both
+# and checks the paper's equations.
 
 # %% tags=["hide-cell"]
 from functools import partial
@@ -111,25 +111,24 @@ def toy():
 # %% [markdown]
 # ## What is computed
 #
-# Four sweeps follow. The first two check the equations on random features of
+# Three sweeps follow. The first two check the equations on random features of
 # three shapes: more inputs than features, fewer, and a rank below both. The
 # third looks at two tasks on the pixels of handwritten digits: their ten
-# classes, and the same labels shuffled. The fourth runs kernel regression on
-# many training sets and compares its test error with the predicted one.
+# classes, and the same labels shuffled.
 
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # this page computes on the processor
-change = {}  # for example {"runs": 2}: replaces values in the table below
+change = {}  # for example {"trials": 20}: replaces values in the table below
 
 # %% tags=["hide-input"]
 settings = page.settings(
     profile,
     change,
-    smoke=dict(n=200, trials=5, runs=3, draws=4),
-    laptop=dict(n=500, trials=50, runs=10, draws=20),
-    desktop=dict(n=1000, trials=200, runs=20, draws=50),
-    paper=dict(n=1000, trials=200, runs=20, draws=50),
+    smoke=dict(n=200, trials=5),
+    laptop=dict(n=500, trials=50),
+    desktop=dict(n=1000, trials=200),
+    paper=dict(n=1000, trials=200),
 )
 settings
 
@@ -144,11 +143,6 @@ tasks = page.sweep(
     press.grid(task=["classes", "shuffled"]),
     data=partial(data.load, "mnist", n=settings.n, shrink=True),
     seed=0,
-)
-curves = page.sweep(
-    canatar.learning_curves,
-    press.grid(seed=settings.seeds),
-    draws=settings.draws,
 )
 
 # %% [markdown]
@@ -241,103 +235,22 @@ def two_tasks(tasks):
 
 
 # %% [markdown]
-# ## What cumulative power says about learning
-#
-# Kernel regression on $P$ samples with labels $y$ and ridge $\lambda$ predicts
-# $k(x)^\top (K + \lambda I)^{-1} y$ for a new input $x$, where $k(x)$ is the
-# kernel between $x$ and the samples. {cite:t}`canatar2021`, on whom the paper
-# builds, derive its mean squared error $E$ on new inputs. Let $s^2$ be the
-# variance of label noise, and let $q_\rho = P\eta_\rho / (\kappa +
-# P\eta_\rho)$ be the share of mode $\rho$ that is learned. Then
-#
-# $$
-# E = \frac{1}{1 - \gamma} \Bigl( \sum_\rho (1 - q_\rho)^2 \|a_\rho\|^2
-# + \gamma s^2 \Bigr), \qquad \gamma = \frac1P \sum_\rho q_\rho^2, \qquad
-# \kappa = \lambda + \frac{\kappa}{P} \sum_\rho q_\rho .
-# $$
-#
-# A mode is learned when $P\eta_\rho$ is far above $\kappa$. The factor
-# $1/(1-\gamma)$ is the price of noise, and power in modes that are not learned
-# acts as noise, too. The package computes $E$ as
-# `repalign.alignment.predicted_error`.
-#
-# We run regression on Gaussian modes, where its error over all inputs is a sum
-# of squares and needs no test set. First the modes come in groups of 5, 25 and
-# 125, far apart, with a third of the power in each group, and the ridge lies
-# between two groups: then everything above the ridge should be learned, and
-# the error should be $1 - C(\rho^*)$ with $\rho^*$ the number of modes above
-# it. Then eigenvalues and power fall as power laws, without any gap.
-
-
-# %% tags=["hide-input"]
-@page.figure(
-    "canatar.curve",
-    "Lines: predicted test error. Circles: measured, the mean over runs, each "
-    "on many training sets. The unit is the power below the ridge, 1 − C(ρ*), "
-    "in the upper panels, and all power of the target in the lower ones.",
-    curves,
-)
-def predicted_and_measured(curves):
-    figure, axes = plt.subplots(2, 2, figsize=(8.4, 5.4))
-    groups = curves[curves["spectrum"] == "groups"]
-    laws = curves[curves["spectrum"] == "power law"]
-    panels = [(f"groups, ρ* = {k}", p) for k, p in groups.groupby("learned")]
-    panels += [
-        (f"power law, ridge {k:g}", p) for k, p in laws.groupby("ridge")
-    ]
-    for ax, (title, part) in zip(axes.flat, panels, strict=True):
-        for i, (noise, line) in enumerate(part.groupby("noise")):
-            mean = line.groupby("samples")[["predicted", "measured"]].mean()
-            color = f"C{i}"
-            ax.plot(mean["predicted"], color=color, label=f"noise {noise:g}")
-            ax.plot(mean["measured"], "o", color=color, mfc="none")
-        if "law" in title:
-            ax.set(xscale="log", yscale="log")
-            ax.legend()
-        ax.set(title=title, xlabel="samples", ylabel="test error")
-        ax.set_xticks(mean.index, mean.index)
-        ax.minorticks_off()
-    return figure
-
-
-@page.claim("canatar.sec3.error", curves)
-def error_is_the_power_that_is_left(curves):
-    groups = curves[curves["spectrum"] == "groups"]
-    enough = groups[groups["samples"] == 20 * groups["learned"]]
-    for learned, part in enough.groupby("learned"):
-        yield press.within(
-            f"ρ* = {learned}", part["measured"], 0.9, 1.15, paper=1.0
-        )
-
-
-@page.claim("canatar.curve", curves)
-def spectrum_and_power_give_the_error(curves):
-    laws = curves[curves["spectrum"] == "power law"]
-    cases = laws.groupby(["noise", "ridge", "samples"])
-    for (noise, ridge, samples), part in cases:
-        # The mean over runs is in the denominator of the criterion.
-        quotient = part["measured"] / part["predicted"]
-        name = f"noise {noise:g}, ridge {ridge:g}, {samples} samples"
-        yield press.within(name, quotient, 1 / 1.1, 1 / 0.9, paper=1.0)
-
-
-# %% [markdown]
 # ## What differs from the paper
 #
-# The paper states all this without numbers or data: the random features, the
-# Gaussian modes and the digits are ours. Its equation 3 sums over $\gamma <
-# \rho$; here mode $\rho$ itself is included. It speaks of modes far apart and
-# of $P \approx 1/\eta_{\rho^*}$ samples; here a ridge between groups of modes
-# says which of them are learned.
+# The paper states all this without numbers or data: the random features and
+# the digits are ours. Its equation 3 sums over $\gamma < \rho$; here mode
+# $\rho$ itself is included. For targets of several classes it also names an
+# operator-valued kernel, which [](06_tangent_kernel) looks at.
 #
 # ## Try it
 #
-# 1. Set `change = {"draws": 5}`. Which of the cases is the first to be open?
-# 2. In `papers/canatar`, set both ridges of the power law to 1e-9. At which
-#    number of samples is the error largest, and why is it not the smallest?
+# 1. In the toy, let the constant feature be 1 and then 100. What do KTA and
+#    CKA go to?
+# 2. Set `change = {"n": 200}`. Does the CKA of the shuffled labels rise or
+#    fall with fewer digits, and what is its floor?
 #
-# The next page leaves Gaussian modes and asks the same of the layers of
-# trained networks: [](02_layers_and_targets).
+# The next page asks the same of the layers of trained networks:
+# [](02_layers_and_targets).
 
 # %% tags=["hide-input"]
 page.end()

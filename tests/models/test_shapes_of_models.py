@@ -12,7 +12,7 @@ def test_annotated_shapes_hold():
     checked = ["repalign.models", "repalign.features", "repalign.papers"]
     with install_import_hook(checked, "beartype.beartype"):
         from repalign import features, models
-        from repalign.papers import canatar, imani, maennel
+        from repalign.papers import imani, maennel
     import inspect, sys
     from dataclasses import replace
     import torch
@@ -52,12 +52,11 @@ def test_annotated_shapes_hold():
     pooled = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.AdaptiveAvgPool2d(1))
     imani.last_map(replace(models.first_available("random"), module=pooled, complete=False), photos)
     imani.class_pairs(rows, torch.arange(12) % 3, torch.rand(5))
-    canatar.layer_cka(net, photos, {"input": photos})
     sys.setprofile(None)
     public = [getattr(features, name) for name in features.__all__]
     public += [imani.rbf, imani.hog, imani.sift_vocabulary, imani.sift_bag_of_words, imani.learn_dictionary]
     public += [imani.dictionary, imani.designed, imani.learn, imani.last_hidden, imani.last_map]
-    public += [imani.class_pairs, canatar.layer_cka]
+    public += [imani.class_pairs]
     for one in public:
         if inspect.isfunction(one):
             assert inspect.unwrap(one).__code__ in called, one.__name__

@@ -1,19 +1,18 @@
-"""What the layers of a network resemble, and models in the order of it."""
+"""What layers resemble, which networks count, and what is picked out of their table."""
 
 import io
 import math
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from repalign import features, kernels, models
+from repalign.kernels import cka, cka_floor, effective_rank, gram
 from repalign.models.initialization import generator, normal
 from repalign.papers import canatar
-from repalign.study import style
+from repalign.press import style
 
 
 @pytest.fixture(autouse=True)
@@ -23,61 +22,171 @@ def _style():
     plt.close("all")
 
 
-def drawn(figure):
-    figure.savefig(io.BytesIO(), format="svg")
-    return figure
+def labels(n):
+    return nn.functional.one_hot(torch.arange(n) % 3).float()
+
+
+def test_rows_are_the_measures_of_each_layer():
+    first, second, y = normal((12, 5), generator(0)), normal((12, 30), generator(1)), labels(12)
+    rows = canatar.resemblance([first, second], {"input": first, "target": y})
+    assert [row["layer"] for row in rows] == [1, 2]
+    for row, phi in zip(rows, (first, second), strict=True):
+        for name, other in (("target", y), ("input", first)):
+            assert row[name] == pytest.approx(float(cka(phi, other)), abs=1e-5)
+            assert row[f"{name}_debiased"] == pytest.approx(float(cka(phi, other, debiased=True)), abs=1e-5)
+            assert row[f"{name}_floor"] == pytest.approx(cka_floor(phi, other, draws=0).mean, abs=1e-6)
+        centered = (phi - phi.mean(0)).double()
+        assert row["rank"] == pytest.approx(float(effective_rank(gram(centered))), rel=1e-4)
+        assert row["size"] == pytest.approx(float(gram(phi).trace()) / 12, rel=1e-5)
+        assert row["reason"] == ""
+    assert rows[1]["ten"] <= 1 + 1e-9
+
+
+def test_a_dead_layer_resembles_nothing_and_says_why():
+    alive, y = normal((12, 5), generator(0)), labels(12)
+    dead, broken = torch.ones(12, 4), torch.full((12, 4), math.nan)
+    rows = canatar.resemblance([dead, alive, broken], {"input": alive, "target": y})
+    assert [row["reason"] for row in rows] == ["the same for all images", "", "not finite"]
+    assert rows[1]["input"] == pytest.approx(1)
+    for row in (rows[0], rows[2]):
+        assert math.isnan(row["target"])
+        assert math.isnan(row["rank"])
+    assert all(row["reason"] for row in canatar.resemblance([dead], {"target": y}))
+
+
+def network(cell, *, seed=0, skip=False, augment=False, batch=20, rate=0.1, momentum=False, **more):
+    """Rows of a network as a sweep gives them: target CKA rises with depth, input CKA falls."""
+    config = dict(cell=cell, seed=seed, skip=skip, augment=augment, batch=batch, rate=rate, momentum=momentum)
+    strength = more.get("strength", 0.5)
+    end = dict(ended=more.get("ended", "fits"), fitted=1.0, tested=more.get("tested", 0.4))
+    end |= dict(loss=0.1, loss_without_augmentation=0.05)
+    rows = []
+    for time in ("start", "early", "end"):
+        for layer in range(1, 11):
+            target = strength * layer / 10
+            values = dict(target=target, target_debiased=target, target_floor=0.1)
+            values |= dict(input=1 - layer / 20, input_debiased=0.5, input_floor=0.1)
+            values |= dict(rank=30.0 - layer, size=float(layer), ten=layer / 10)
+            for images in ("training", "test"):
+                rows.append(
+                    dict(kind="layer", time=time, images=images, features="means", layer=layer) | values
+                )
+            if time == "end":
+                rows.append(
+                    dict(kind="layer", time=time, images="training", features="maps", layer=layer) | values
+                )
+        for layer in (9, 10):
+            for mode in (1, 5, 10):
+                rows.append(
+                    dict(kind="mode", time=time, layer=layer, mode=mode, eigenvalue=1 / mode, power=0.1)
+                )
+    rows += [dict(kind="probe", layer=layer, measured=0.5, predicted=0.6) for layer in range(1, 11)]
+    return [config | row | end for row in rows]
 
 
 @pytest.fixture
-def x():
-    return normal((12, 3, 8, 8), generator(0))
+def networks():
+    """Eight configurations in two seeds; momentum aligns more, augmentation is more accurate."""
+    rows, cell = [], 0
+    for seed in (0, 1):
+        for augment in (False, True):
+            for momentum in (False, True):
+                for rate in (0.1, 0.2):
+                    rows += network(
+                        cell,
+                        seed=seed,
+                        augment=augment,
+                        momentum=momentum,
+                        rate=rate,
+                        strength=0.4 + 0.3 * momentum + rate,
+                        tested=0.3 + 0.1 * augment + 0.01 * momentum + 0.02 * rate + 0.001 * seed,
+                    )
+                    cell += 1
+    return pd.DataFrame(rows)
 
 
-def test_rows_are_the_cka_of_extracted_layers(x):
-    net = models.ResNet11(width=4)
-    y = nn.functional.one_hot(torch.arange(12) % 3).float()
-    rows = canatar.layer_cka(net, x, {"target": y, "input": x})
-    assert [row["layer"] for row in rows] == list(range(1, 11))
-    for row, phi in zip(rows, features.extract(net, x).values(), strict=True):
-        for name, other in (("target", y), ("input", x.flatten(1))):
-            assert row[name] == pytest.approx(float(kernels.cka(phi, other)), abs=1e-4)
-            debiased = float(kernels.cka(phi, other, debiased=True))
-            assert row[f"{name}, debiased"] == pytest.approx(debiased, abs=1e-3)
+def test_networks_that_do_not_fit_or_diverged_do_not_count(networks):
+    more = network(100, momentum=True, ended="does not fit", strength=9.0)
+    lost = dict(cell=101, seed=0, skip=True, augment=False, batch=20, rate=0.1, momentum=False)
+    lost |= dict(kind="ended", ended="diverged: the loss is inf")
+    table = pd.concat([networks, pd.DataFrame([*more, lost])])
+    assert canatar.counted(table) == (16, 18)
+    pd.testing.assert_frame_equal(canatar.layers(table, "target"), canatar.layers(networks, "target"))
+    with pytest.raises(ValueError, match=r"no network fits .*1 does not fit"):
+        canatar.layers(pd.DataFrame(more), "target")
 
 
-def test_a_layer_resembles_itself_and_a_dead_one_nothing(x):
-    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 5), nn.ReLU(), nn.Linear(5, 4))
-    own = features.extract(net, x, ["1"])["1"]
-    (row,) = canatar.layer_cka(net, x, {"itself": own}, ["1"])
-    assert row["itself"] == pytest.approx(1)
-    nn.init.zeros_(net[1].weight)
-    rows = canatar.layer_cka(net, x, {"itself": own}, ["1", "2"])
-    assert all(math.isnan(v) for row in rows for k, v in row.items() if k != "layer")
-    net[3].weight.data.fill_(math.nan)
-    (row,) = canatar.layer_cka(net, x, {"itself": own}, ["3"])
-    assert math.isnan(row["itself"])
+def test_layers_are_means_over_seeds_in_the_order_of_accuracy(networks):
+    found = canatar.layers(networks, "target")
+    assert list(found.columns) == list(range(1, 11))
+    assert len(found) == 8
+    accuracy = canatar.accuracy_by_seed(networks).mean(axis=1).reindex(found.index)
+    assert accuracy.is_monotonic_increasing
+    assert found.iloc[0, 9] == pytest.approx(0.4 + 0.1)
 
 
-def test_ranked_draws_a_line_for_each_column_in_the_order_of_the_rows():
-    frame = pd.DataFrame(np.arange(24.0).reshape(3, 8), columns=range(1, 9))
-    figure = drawn(canatar.ranked({"a": frame, "b": -frame}, ticks=["x", "y", "z"], legend="layer"))
-    upper, lower = figure.axes
-    assert [list(line.get_ydata()) for line in upper.get_lines()] == frame.T.to_numpy().tolist()
-    assert list(lower.get_lines()[0].get_ydata()) == [0.0, -8.0, -16.0]
-    assert [text.get_text() for text in lower.get_xticklabels()] == ["x", "y", "z"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == list("12345678")
-    figure = drawn(canatar.ranked({"a": frame[[1, 2]], "b": frame[[3]]}))
-    assert [len(ax.get_legend().get_texts()) for ax in figure.axes] == [2, 1]
+def test_a_network_with_a_dead_layer_is_left_out(networks):
+    where = (networks["cell"] == 0) & (networks["layer"] == 3) & (networks["kind"] == "layer")
+    networks.loc[where, "target"] = math.nan
+    found = canatar.layers(networks, "target")
+    assert len(found) == 8  # the other seed of the configuration is whole
+    assert not found.isna().any().any()
 
 
-def test_spreads_draws_means_with_standard_deviations():
-    x = pd.DataFrame({1: [0.0, 2.0], 2: [3.0, 5.0]})
-    y = pd.DataFrame({1: [1.0, 1.0], 2: [2.0, 6.0]})
-    figure = drawn(canatar.spreads({"a": (x, y)}, {"a": ("before", "after")}, legend="layer"))
-    (ax,) = figure.axes
-    dots = [container.lines[0].get_xydata()[0].tolist() for container in ax.containers]
-    assert dots == [[1.0, 1.0], [4.0, 4.0]]
-    across, up = (bar.get_segments()[0] for bar in ax.containers[1].lines[2])
-    assert np.allclose(across[:, 0], [4 - np.sqrt(2), 4 + np.sqrt(2)])
-    assert np.allclose(up[:, 1], [4 - np.sqrt(8), 4 + np.sqrt(8)])
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("before", "after")
+def test_pairs_differ_in_one_factor_alone(networks):
+    momentum, plain = canatar.paired(canatar.layers(networks, "target"), "momentum")
+    assert len(momentum) == len(plain) == 4
+    assert (momentum[10] - plain[10]).tolist() == pytest.approx(4 * [0.3])
+
+
+def test_replicates_are_the_two_seeds_of_a_configuration(networks):
+    pairs = canatar.replicates(canatar.accuracy_by_seed(networks))
+    assert (pairs["other"] - pairs["one"]).tolist() == pytest.approx(8 * [0.001])
+
+
+def test_table_one_has_the_rows_of_the_paper(networks):
+    table = canatar.configurations(networks)
+    assert table["average_test"].tolist() == pytest.approx((table["last_test"] * 0.55).tolist())
+    found, printed = canatar.correlations(table), canatar.table_one()
+    assert list(found.index) == list(printed.index)
+    assert list(found.columns) == list(printed.columns)
+    assert found.loc["Test Acc.", "Test Acc."] == pytest.approx(1)
+    assert found.loc["Aug.", "Test Acc."] > 0.9
+    assert found.loc["Momentum", "CKA (Train)"] > 0.9
+
+
+def test_three_networks_of_each_group(networks):
+    three = canatar.three(networks)
+    assert three["group"].nunique() == 2
+    picked = three.drop_duplicates(["group", "role"]).set_index(["group", "role"])
+    for group in three["group"].unique():
+        of_group = networks[networks["seed"] == picked.loc[(group, canatar.BEST), "seed"]]
+        assert picked.loc[(group, canatar.BEST), "tested"] == of_group["tested"].max()
+        assert picked.loc[(group, canatar.WORST), "tested"] == of_group["tested"].min()
+        # In the lower half, without augmentation, the most aligned has momentum and the higher rate.
+        poor = picked.loc[(group, canatar.POOR)]
+        assert (bool(poor["momentum"]), bool(poor["augment"]), poor["rate"]) == (True, False, 0.2)
+    assert list(canatar.spectra(three, "rank").columns.levels[1]) == [9, 10]
+    with pytest.raises(ValueError, match="no group has three networks"):
+        canatar.three(networks[networks["cell"] == 0])
+
+
+def test_every_figure_draws_what_the_table_has(networks):
+    three, table = canatar.three(networks), canatar.configurations(networks)
+    figures = [
+        canatar.every_layer(networks),
+        canatar.training_and_test(networks),
+        canatar.means_and_maps(networks),
+        canatar.accuracy_and_average(table),
+        canatar.loss_and_accuracy(table),
+        canatar.ours_and_printed(canatar.correlations(table), canatar.table_one()),
+        canatar.lens(three, canatar.BEST),
+        canatar.ranks(three),
+        canatar.probes(networks),
+    ]
+    for figure in figures:
+        figure.savefig(io.BytesIO(), format="svg")
+        assert any(line.get_xdata().size for ax in figure.axes for line in ax.get_lines())
+    lines = figures[0].axes[0].get_lines()
+    assert len(lines) == 11  # ten layers and a floor
+    assert lines[9].get_ydata()[0] == pytest.approx(canatar.layers(networks, "target").iloc[0, 9])

@@ -1,0 +1,377 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+
+# %% [markdown]
+# # What tells the accuracy of a network?
+#
+# *Section V of {cite:t}`canatar2022`, table I and figure 6.* The networks of
+# [](02_layers_and_targets) predict more or less well. The paper correlates
+# their test accuracy with how they were made and with how much their layers
+# resemble the labels. Its conclusion: the last layer alone does not tell, the
+# mean over all layers does.
+
+# %% tags=["hide-cell"]
+import pandas as pd
+
+from repalign import press
+from repalign.papers import canatar
+
+page = press.page("canatar/03_what_tells_accuracy")
+
+# %% [markdown]
+# ## The idea
+#
+# For two quantities $u$ and $v$, one value each for every configuration,
+# Pearson's correlation is
+#
+# $$
+# r(u, v) = \frac{\sum_i (u_i - \bar u)(v_i - \bar v)}
+# {\sqrt{\sum_i (u_i - \bar u)^2 \sum_i (v_i - \bar v)^2}},
+# $$
+#
+# where the sums run over configurations and $\bar u$, $\bar v$ are means. It
+# is 1 when one is a rising straight line of the other, and 0 when knowing one
+# does not help to guess the other along a line. Here $u$ is a property of the
+# network, such as whether its images were augmented (1) or not (0), and $v$ is
+# the accuracy on test images.
+#
+# Correlations between a dozen properties of the same networks are easily
+# misread, for two reasons. Where all networks have nearly the same value,
+# chance decides; so we train two networks of each configuration and ask first
+# whether they agree with each other. And where one choice, say augmentation,
+# moves both $u$ and $v$, the two are correlated whatever $u$ has to do with
+# $v$; so we also look at configurations that share that choice.
+
+# %% [markdown]
+# ## A toy whose answer is known
+#
+# Eight configurations: four without augmentation have accuracies 1, 2, 3, 4,
+# four with it 5, 6, 7, 8. Some measure is 1, 2, 1, 2 in the first four and 5,
+# 6, 5, 6 in the others. Over all eight it correlates strongly with accuracy.
+# Within each four the correlation is $1/\sqrt5 = 0.447$: most of what
+# the measure told was the augmentation.
+
+# %%
+toy = pd.DataFrame(
+    {
+        "augment": [0, 0, 0, 0, 1, 1, 1, 1],
+        "accuracy": [1, 2, 3, 4, 5, 6, 7, 8],
+        "measure": [1, 2, 1, 2, 5, 6, 5, 6],
+    }
+)
+
+
+@page.table("Correlation of the measure with accuracy.")
+def correlation_of_the_toy():
+    rows = {"all eight": toy["measure"].corr(toy["accuracy"])}
+    for augment, part in toy.groupby("augment"):
+        name = f"augmentation {augment}"
+        rows[name] = part["measure"].corr(part["accuracy"])
+    return pd.DataFrame({"correlation": rows})
+
+
+# %% [markdown]
+# ## The experiment
+#
+# The networks are those of [](02_layers_and_targets): the same sweep, whose
+# networks are trained once and read here again. Everything on that page about
+# data, sizes and what differs from the paper holds here, too. A configuration
+# has the mean of its networks that fit their training images.
+
+# %% tags=["parameters"]
+profile = "laptop"  # smoke, laptop, desktop or paper
+device = "auto"  # auto, cpu, cuda or mps
+change = {}  # for example {"runs": 3}: replaces values in the table below
+
+# %% tags=["hide-input"]
+settings = page.settings(profile, change, **canatar.SETTINGS)
+settings
+
+# %%
+networks = page.sweep(canatar.network, **canatar.forty_eight(settings, device))
+
+# %% [markdown]
+# ## Figure 6
+#
+# The upper panel shows how well each configuration predicts. The lower panel
+# shows its *average CKA*: the CKA of a layer's kernel with the kernel of the
+# labels, averaged over the ten layers. By the paper, it rises with accuracy.
+
+
+# %% tags=["hide-input"]
+@page.figure(
+    "canatar.fig6",
+    "Figure 6: accuracy of the configurations, worst test accuracy on the "
+    "left, and their average CKA with the target.",
+    networks,
+)
+def accuracy_and_average(networks):
+    table = canatar.configurations(networks)
+    return canatar.accuracy_and_average(table)
+
+
+# %% [markdown]
+# ## Table I
+#
+# Each dot of the next figure is a cell of the paper's table I. *CKA* without
+# more is that of the last layer. Dots on the dashed line have the correlation
+# that the paper has.
+
+
+# %% tags=["hide-input"]
+@page.figure(
+    "canatar.tab1",
+    "Table I: Pearson's correlations over configurations, here and in the "
+    "paper. The color is the column of the table.",
+    networks,
+)
+def ours_and_printed(networks):
+    found = canatar.correlations(canatar.configurations(networks))
+    return canatar.ours_and_printed(found, canatar.table_one())
+
+
+@page.table("Table I, with the paper's values.", networks)
+def table_one(networks):
+    found = canatar.correlations(canatar.configurations(networks))
+    return found, canatar.table_one()
+
+
+# %% [markdown]
+# The paper reads four things from this table. First: CKA on test images tells
+# accuracy better than CKA on training images, and the average over layers
+# better than the last layer.
+
+
+# %% tags=["hide-input"]
+def no_accident(name, by_seed):
+    """The condition that configurations differ by more than seeds do."""
+    pairs = canatar.replicates(by_seed)
+    found = press.correlation(name, pairs, "one", "other", above=0.5)
+    return press.required(found)
+
+
+def conditions(networks):
+    """What must hold before correlations over configurations mean much."""
+    accuracy = canatar.accuracy_by_seed(networks)
+    yield no_accident("test accuracy of two networks alike", accuracy)
+    last = canatar.layers_by_seed(networks, "target", layer=10)
+    yield no_accident("last layer's target CKA of two networks alike", last)
+
+
+@page.claim("canatar.tab1.average", networks)
+def average_on_test_images_tells_most(networks):
+    yield from conditions(networks)
+    yield press.correlation(
+        "average on test images, less last layer on training images",
+        canatar.configurations(networks),
+        "average_test",
+        "tested",
+        less=("last_training", "tested"),
+        paper=0.392,
+    )
+
+
+@page.claim("canatar.tab1.test", networks)
+def test_images_tell_more(networks):
+    yield from conditions(networks)
+    yield press.correlation(
+        "last layer: test images less training images",
+        canatar.configurations(networks),
+        "last_test",
+        "tested",
+        less=("last_training", "tested"),
+        paper=0.322,
+    )
+
+
+@page.claim("canatar.fig6", networks)
+def average_tells_more_than_the_last_layer(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    for images, paper in {"test": 0.070, "training": 0.300}.items():
+        yield press.correlation(
+            f"{images} images: average less last layer",
+            table,
+            f"average_{images}",
+            "tested",
+            less=(f"last_{images}", "tested"),
+            paper=paper,
+        )
+
+
+# %% [markdown]
+# Second: augmentation goes with accuracy, momentum with CKA. Third: batch size
+# and skip connections matter less.
+
+
+# %% tags=["hide-input"]
+@page.claim("canatar.tab1.augmentation", networks)
+def augmentation_goes_with_accuracy(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    yield press.correlation(
+        "augmentation and accuracy",
+        table,
+        "augment",
+        "tested",
+        above=0.5,
+        paper=0.806,
+    )
+    yield press.correlation(
+        "augmentation: with accuracy less with CKA",
+        table,
+        "augment",
+        "tested",
+        less=("augment", "last_training"),
+        paper=0.644,
+    )
+
+
+@page.claim("canatar.tab1.momentum", networks)
+def momentum_goes_with_cka(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    yield press.correlation(
+        "momentum and last layer's CKA",
+        table,
+        "momentum",
+        "last_training",
+        above=0.5,
+        paper=0.936,
+    )
+    yield press.correlation(
+        "momentum: with CKA less with accuracy",
+        table,
+        "momentum",
+        "last_training",
+        less=("momentum", "tested"),
+        paper=0.488,
+    )
+
+
+@page.claim("canatar.tab1.weak", networks)
+def batches_and_skips_matter_less(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    factors = {"skip": -0.782, "batch": -0.559}
+    for factor, paper in factors.items():
+        yield press.correlation(
+            f"size of the correlation: {factor} less augmentation",
+            table,
+            factor,
+            "tested",
+            less=("augment", "tested"),
+            absolute=True,
+            below=0,
+            paper=paper,
+        )
+
+
+# %% [markdown]
+# ## A higher loss with a higher accuracy?
+#
+# In table I the training loss has a correlation of $+0.38$ with test accuracy:
+# networks that fit worse predict better. And it has one of $+0.34$ with
+# augmentation. That would follow if the paper's loss is the one that training
+# reports, on images as they were augmented, since moved and mirrored images
+# are harder to fit. We look at both: at the loss on images as the network saw
+# them, and on the same images as they are.
+
+
+# %% tags=["hide-input"]
+@page.figure(
+    "canatar.tab1.loss",
+    "Test accuracy against the training loss at the end: on images as they "
+    "were shown to the network in the last epoch, and on the same images "
+    "without augmentation. A dot is a configuration.",
+    networks,
+)
+def loss_and_accuracy(networks):
+    return canatar.loss_and_accuracy(canatar.configurations(networks))
+
+
+@page.claim("canatar.tab1.loss", networks)
+def worse_fits_predict_better(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    yield press.correlation(
+        "loss and accuracy", table, "loss", "tested", paper=0.384
+    )
+    yield press.correlation(
+        "loss and augmentation", table, "loss", "augment", paper=0.335
+    )
+
+
+@page.claim("canatar.tab1.loss.plain", networks)
+def it_is_the_augmented_images(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    yield press.correlation(
+        "accuracy: with the loss as trained, less as the images are",
+        table,
+        "loss",
+        "tested",
+        less=("loss_without_augmentation", "tested"),
+    )
+
+
+# %% [markdown]
+# ## Does CKA say more than the augmentation does?
+#
+# The last two questions are ours. Plain CKA is too high on few images; is the
+# order of correlations the same with debiased CKA? And does average CKA still
+# tell accuracy among networks that were all augmented, or all not?
+
+
+# %% tags=["hide-input"]
+@page.claim("canatar.tab1.debiased", networks)
+def debiased_cka_tells_the_same(networks):
+    yield from conditions(networks)
+    yield press.correlation(
+        "average on test images, less last layer on training images",
+        canatar.configurations(networks),
+        "average_test_debiased",
+        "tested",
+        less=("last_training_debiased", "tested"),
+    )
+
+
+@page.claim("canatar.tab1.within", networks)
+def average_cka_tells_within_augmentation(networks):
+    yield from conditions(networks)
+    table = canatar.configurations(networks)
+    names = {0.0: "without augmentation", 1.0: "with augmentation"}
+    for augment, part in table.groupby("augment"):
+        yield press.correlation(names[augment], part, "average_test", "tested")
+
+
+# %% [markdown]
+# ## What differs from the paper
+#
+# The paper has one network of each configuration, and its correlations are
+# over networks; here they are over configurations, and conditions ask whether
+# two networks of one configuration agree. It does not say which loss it
+# reports, nor on which images. Sizes and training: [](02_layers_and_targets).
+#
+# ## Try it
+#
+# 1. Draw `average_test` against `tested` with a color for each batch size.
+#    What would you have concluded from one batch size alone?
+# 2. Set `change = {"runs": 3}`. Which intervals become shorter, and why do
+#    others hardly change?
+#
+# The paper now takes three networks out of the row and asks what their last
+# layers look like inside: [](04_three_networks).
+
+# %% tags=["hide-input"]
+page.end()

@@ -1,0 +1,233 @@
+"""Selections of the table of networks: the values that figures and claims of several pages look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pandas as pd
+
+# What tells one configuration from another.
+FACTORS = ["skip", "augment", "batch", "rate", "momentum"]
+# How a network ended: a column of every row.
+_ENDS = ["fitted", "tested", "loss", "loss_without_augmentation"]
+
+
+def ends(networks: pd.DataFrame) -> pd.DataFrame:
+    """A row for each network: configuration, seed, and how it ended."""
+    found = networks.drop_duplicates("cell")
+    kept = [column for column in ("ended", *_ENDS) if column in found]
+    return found[[*FACTORS, "seed", *kept]].reset_index(drop=True)
+
+
+def fitting(networks: pd.DataFrame) -> pd.DataFrame:
+    """The rows of networks that fit their training images: the ones that count."""
+    kept = networks[networks["ended"] == "fits"]
+    if kept.empty:
+        said = ", ".join(f"{n} {why}" for why, n in ends(networks)["ended"].value_counts().items())
+        raise ValueError(f"no network fits its training images ({said}): train longer.")
+    return kept
+
+
+def counted(networks: pd.DataFrame) -> tuple[int, int]:
+    """How many networks fit, of how many."""
+    ended = ends(networks)["ended"]
+    return int((ended == "fits").sum()), len(ended)
+
+
+def layers(
+    networks: pd.DataFrame,
+    value: str,
+    *,
+    images: str = "training",
+    time: str = "end",
+    features: str = "means",
+) -> pd.DataFrame:
+    """``value`` of every layer (columns) of every configuration (rows), worst test accuracy first.
+
+    A configuration's value is the mean over its networks that fit; networks with a layer that resembles
+    nothing are left out.
+    """
+    kept = fitting(networks)
+    kept = kept[
+        (kept["kind"] == "layer")
+        & (kept["images"] == images)
+        & (kept["time"] == time)
+        & (kept["features"] == features)
+    ]
+    whole = kept.groupby("cell")[value].transform(lambda of_network: of_network.notna().all())
+    wide = kept[whole].pivot_table(index=FACTORS, columns="layer", values=value)
+    wide.columns = wide.columns.astype(int)
+    order = kept.groupby(FACTORS)["tested"].mean().sort_values(kind="stable").index
+    return wide.reindex([one for one in order if one in wide.index])
+
+
+def layers_by_seed(networks: pd.DataFrame, value: str, layer: int, images: str = "training") -> pd.DataFrame:
+    """``value`` of one layer at the end, of every configuration (rows) and seed (columns)."""
+    kept = fitting(networks)
+    kept = kept[
+        (kept["kind"] == "layer")
+        & (kept["images"] == images)
+        & (kept["time"] == "end")
+        & (kept["features"] == "means")
+        & (kept["layer"] == layer)
+    ]
+    return kept.pivot_table(index=FACTORS, columns="seed", values=value)
+
+
+def replicates(by_seed: pd.DataFrame) -> pd.DataFrame:
+    """Two columns, ``one`` and ``other``: the first two seeds of configurations that have both."""
+    first, second = by_seed.columns[:2]
+    pairs = by_seed[[first, second]].dropna()
+    pairs.columns = ["one", "other"]
+    return pairs.reset_index(drop=True)
+
+
+def accuracy_by_seed(networks: pd.DataFrame) -> pd.DataFrame:
+    """Test accuracy of every configuration (rows) and seed (columns)."""
+    return ends(fitting(networks)).pivot_table(index=FACTORS, columns="seed", values="tested")
+
+
+def paired(table: pd.DataFrame, factor: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows with ``factor`` and those without, where both are there: alike in all other factors."""
+    others = [name for name in FACTORS if name != factor]
+    flat = table.reset_index()
+    with_it = flat[flat[factor]].drop(columns=factor).set_index(others)
+    without = flat[~flat[factor]].drop(columns=factor).set_index(others)
+    both = with_it.index.intersection(without.index)
+    return with_it.loc[both], without.loc[both]
+
+
+# Rows of table I: what the paper calls a quantity, and our column of it.
+QUANTITIES = {
+    "Skip": "skip",
+    "Aug.": "augment",
+    "Batch Size": "batch",
+    "LR": "rate",
+    "Momentum": "momentum",
+    "Loss": "loss",
+    "Test Acc.": "tested",
+    "CKA (Test)": "last_test",
+    "CKA (Train)": "last_training",
+    "Avg. CKA (Test)": "average_test",
+    "Avg. CKA (Train)": "average_training",
+}
+# Columns of table I, and its printed correlations.
+AGAINST = ["Loss", "Test Acc.", "CKA (Test)", "CKA (Train)"]
+PRINTED = [
+    [0.097, -0.024, -0.026, -0.024],
+    [0.335, 0.806, 0.529, 0.162],
+    [-0.039, -0.247, -0.181, -0.045],
+    [-0.078, 0.163, -0.035, -0.263],
+    [0.099, 0.448, 0.823, 0.936],
+    [1.000, 0.384, 0.366, 0.253],
+    [0.384, 1.000, 0.850, 0.528],
+    [0.366, 0.850, 1.000, 0.870],
+    [0.253, 0.528, 0.870, 1.000],
+    [0.279, 0.920, 0.944, 0.747],
+    [0.221, 0.828, 0.930, 0.837],
+]
+
+
+def table_one() -> pd.DataFrame:
+    """Table I as printed."""
+    return pd.DataFrame(PRINTED, list(QUANTITIES), AGAINST)
+
+
+def configurations(networks: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration, worst test accuracy first: factors as numbers, accuracy, losses, CKA.
+
+    ``last_test`` is the CKA of the last layer with the labels of test images, ``average_training`` the mean
+    over layers on training images, and so on; ``…_debiased`` the same with debiased CKA.
+    """
+    kept = ends(fitting(networks)).groupby(FACTORS)[_ENDS].mean()
+    columns: dict[str, pd.Series] = {name: kept[name] for name in _ENDS}
+    for ending in ("", "_debiased"):
+        for images in ("training", "test"):
+            found = layers(networks, f"target{ending}", images=images)
+            columns[f"last_{images}{ending}"] = found.iloc[:, -1]
+            columns[f"average_{images}{ending}"] = found.mean(axis=1)
+    columns["input"] = layers(networks, "input").mean(axis=1)
+    table = pd.DataFrame(columns).dropna().sort_values("tested", kind="stable").reset_index()
+    return table.astype(float)
+
+
+def correlations(table: pd.DataFrame) -> pd.DataFrame:
+    """Pearson's correlations of table I, of the columns of :func:`configurations`."""
+    found = table[list(QUANTITIES.values())].corr()
+    found = found.loc[list(QUANTITIES.values()), [QUANTITIES[name] for name in AGAINST]]
+    return found.set_axis(list(QUANTITIES), axis=0).set_axis(AGAINST, axis=1)
+
+
+# The three networks under the lens.
+WORST, POOR, BEST = "worst", "aligned but poor", "best"
+
+
+def three(networks: pd.DataFrame) -> pd.DataFrame:
+    """The rows of three networks of every group, with their ``role`` and ``group``.
+
+    A group is the networks of one seed and one batch size that fit. Its worst and best are those with the
+    lowest and highest test accuracy; aligned but poor is, among the half with the lower accuracy without the
+    worst, the one whose last two layers have the highest mean CKA with the labels of training images.
+    Groups with fewer than three such networks have none.
+    """
+    kept = fitting(networks)
+    parts = [
+        part.assign(role=part["cell"].map(roles), group=f"seed {seed}, batch {batch}").dropna(subset="role")
+        for (seed, batch), part in kept.groupby(["seed", "batch"])
+        if (roles := _roles(part))
+    ]
+    if not parts:
+        raise ValueError("no group has three networks that fit: train longer.")
+    return pd.concat(parts, ignore_index=True)
+
+
+def _roles(group: pd.DataFrame) -> dict[int, str]:
+    accuracy = group.drop_duplicates("cell").set_index("cell")["tested"].sort_values(kind="stable")
+    if len(accuracy) < 3:
+        return {}
+    lower = accuracy.index[1 : (len(accuracy) + 1) // 2]
+    aligned = group[
+        (group["kind"] == "layer")
+        & (group["images"] == "training")
+        & (group["time"] == "end")
+        & (group["features"] == "means")
+        & group["layer"].isin([9, 10])
+    ]
+    resemblance = aligned.groupby("cell")["target"].mean().reindex(lower)
+    return {accuracy.index[0]: WORST, resemblance.idxmax(): POOR, accuracy.index[-1]: BEST}
+
+
+def spectra(rows: pd.DataFrame, value: str, time: str = "end") -> pd.DataFrame:
+    """``value`` of the last two layers on training images, by group (rows), role and layer (columns)."""
+    kept = rows[
+        (rows["kind"] == "layer")
+        & (rows["images"] == "training")
+        & (rows["time"] == time)
+        & (rows["features"] == "means")
+        & rows["layer"].isin([9, 10])
+    ]
+    wide = kept.pivot_table(index="group", columns=["role", "layer"], values=value)
+    return wide.set_axis(pd.MultiIndex.from_tuples([(role, int(k)) for role, k in wide.columns]), axis=1)
+
+
+def training_beside_test(networks: pd.DataFrame) -> pd.DataFrame:
+    """A row for each layer of each configuration: target CKA on training and on test images."""
+    both = {images: layers(networks, "target", images=images).stack() for images in ("training", "test")}
+    table = pd.DataFrame(both).reset_index()
+    table["configuration"] = table.groupby(FACTORS).ngroup()
+    return table
+
+
+def steps_of_depth(networks: pd.DataFrame, value: str) -> Iterator[tuple[str, pd.Series]]:
+    """What each layer has more than the layer before it, by configuration, on training and on test images."""
+    for images in ("training", "test"):
+        found = layers(networks, value, images=images)
+        for earlier, later in pairwise(found.columns):
+            yield f"{images}: layer {later} less layer {earlier}", found[later] - found[earlier]
+
+
+def probe_errors(networks: pd.DataFrame) -> pd.DataFrame:
+    """A row for each layer of each network that has a probe: its measured and its predicted error."""
+    rows = networks[networks["kind"] == "probe"]
+    return rows[["cell", "layer", "measured", "predicted"]].dropna().reset_index(drop=True)
