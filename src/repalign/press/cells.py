@@ -49,50 +49,76 @@ def jobs() -> int:
     return int(os.environ.get(JOBS) or 0) or cores.count()
 
 
+def _all(place: int) -> bool:
+    return True
+
+
 def compute(
-    call: Callable[..., Any], arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], at_once: int
+    call: Callable[..., Any],
+    arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+    at_once: int,
+    take: Callable[[int], bool] = _all,
 ) -> Iterator[tuple[int, Outcome]]:
-    """``call(*args, **kwargs)`` for each of ``arguments``: place and outcome of each, as they finish."""
+    """``call(*args, **kwargs)`` for each of ``arguments``: place and outcome of each, as they finish.
+
+    ``take`` is asked for each place when its turn has come; where it says no, there is no outcome.
+    """
     onednn.prepare()  # the workers inherit it
     cluster = os.environ.get(CLUSTER, "")
     if at_once <= 1 and not cluster:
         with _alone():
             for place, (args, kwargs) in enumerate(arguments):
-                yield place, _attempt(call, args, kwargs)
+                if take(place):
+                    yield place, _attempt(call, args, kwargs)
         return
     expected = source.imported(), provenance.versions()
     sent: dict[int, Any] = {}
     packed = [(_packed(args, sent), _packed(kwargs, sent)) for args, kwargs in arguments]
     left = dict(enumerate(packed))
+    taken: dict[int, bool] = {}
+
+    def turn(place: int) -> bool:
+        if place not in taken:
+            taken[place] = take(place)
+        return taken[place]
+
     lost = _lost()
     while left:
         try:
-            for place, outcome in _parallel(call, left, at_once, cluster, expected):
+            for place, outcome in _parallel(call, left, at_once, cluster, expected, turn):
                 del left[place]
                 yield place, outcome
         except lost:
             # A worker that dies takes joblib's whole pool along, and nobody knows which cell it had. Those
             # that were under way are tried again one at a time: the one that is to blame is named.
-            for place in list(left)[: 2 * at_once]:
+            for place in [place for place in left if taken.get(place)]:
                 alone = {place: left.pop(place)}
                 try:
-                    yield from _parallel(call, alone, at_once, cluster, expected)
+                    yield from _parallel(call, alone, at_once, cluster, expected, turn)
                 except lost as error:
                     yield place, Outcome(None, f"{_LOST} ({_first_line(error)})", 0.0, "")
+        left = {place: packed for place, packed in left.items() if taken.get(place, True)}
 
 
 def _parallel(
-    call: Callable[..., Any], left: dict[int, Any], at_once: int, cluster: str, expected: Any
+    call: Callable[..., Any],
+    left: dict[int, Any],
+    at_once: int,
+    cluster: str,
+    expected: Any,
+    turn: Callable[[int], bool],
 ) -> Iterator[tuple[int, Outcome]]:
     """The cells in ``left`` in other processes; raises one of :func:`_lost` when a process dies."""
     import joblib
 
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     _send_modules_by_name()
-    tasks = [
+    # joblib asks for the next task when a worker is free: only then is a cell's turn.
+    tasks = (
         joblib.delayed(_in_worker)(place, call, args, kwargs, expected)
         for place, (args, kwargs) in list(left.items())
-    ]
+        if turn(place)
+    )
     shared: dict[str, Any] = dict(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
     with _client(cluster) if cluster else nullcontext() as client:
         if cluster:

@@ -268,7 +268,8 @@ class Runner:
             **self.environment,
         }
         if self.fresh:
-            name = f"{self._origin['commit']}-{page.name.replace('/', '-')}"
+            # One store for a paper, so that pages share the cells that they have in common.
+            name = f"{self._origin['commit']}-{page.paper}"
             given[store.VARIABLE] = str(cache_root().resolve() / "fresh" / name)
         return given
 
@@ -376,7 +377,7 @@ def _watch(process: int, executed: Path, limit: float, ended: threading.Event, w
     while not ended.wait(_WATCHED):
         if time.monotonic() > stops:
             wrong.append(
-                f"it took longer than {limit:.0f} s: use --limit for more time, or a smaller profile"
+                f"it took longer than {limit:g} s: use --limit for more time, or a smaller profile"
             )
         elif executed.is_file() and executed.stat().st_size > MOST_OUTPUT:
             wrong.append(_too_large(executed))

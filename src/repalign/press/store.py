@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from filelock import FileLock
+
 from repalign._code import fingerprint, source
 from repalign._files import cache_root, digest, write_text
 from repalign.press import provenance
@@ -79,6 +81,11 @@ def write(fn: Callable[..., Any], mark: str, cell: Cell) -> None:
     """Keep ``cell`` under ``mark``, whole or not at all."""
     kept = {"key": mark, "content": _content(cell), "rows": cell.rows, "provenance": cell.provenance}
     write_text(_path(fn, mark), json.dumps(kept))
+
+
+def lock(fn: Callable[..., Any], mark: str) -> FileLock:
+    """What a process holds while it computes the cell, so that pages that share it compute it once."""
+    return FileLock(_path(fn, mark).with_suffix(".lock"), thread_local=False)
 
 
 def _content(cell: Cell) -> str:

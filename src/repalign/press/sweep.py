@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from repalign.press import cells, provenance, store
 
@@ -65,7 +68,8 @@ def run(
 
     ``data`` is handed to every cell as its first argument: one data set or several, or a function without
     arguments that loads them. A cell that raises does not stop the others; at the end a :class:`SweepError`
-    names every one that failed with its configuration.
+    names every one that failed with its configuration. Cells that another page computes at the same time
+    are left to it, and read when it has finished them.
     """
     given = [dict(config) for config in configs]
     shared = sorted(set(common) & {name for config in given for name in config})
@@ -87,20 +91,81 @@ def run(
         "data": mark,
     }
     failed: list[tuple[dict[str, Any], str]] = []
-    for place, outcome in cells.compute(_rows, arguments, min(at_once or cells.jobs(), max(len(todo), 1))):
-        if outcome.error:
-            failed.append((given[where[place]], outcome.error))
-            continue
-        made = {**about, "seconds": outcome.seconds, "processor": outcome.processor}
-        cell = store.Cell(outcome.value, made)
-        store.write(fn, todo[place], cell)
-        found[todo[place]] = cell
-        bar.step()
+    with _Turns(fn, todo, found) as turns:
+        while turns.left:
+            at_most = min(at_once or cells.jobs(), len(turns.left))
+            for place, outcome in cells.compute(_rows, arguments, at_most, turns.take):
+                if outcome.error:
+                    failed.append((given[where[place]], outcome.error))
+                else:
+                    made = {**about, "seconds": outcome.seconds, "processor": outcome.processor}
+                    cell = store.Cell(outcome.value, made)
+                    store.write(fn, todo[place], cell)
+                    found[todo[place]] = cell
+                turns.done(place)
+                bar.step()
+            turns.wait()
     bar.end()
     if failed:
         raise SweepError(failed, len(given))
     finished = [kept for name in keys if (kept := found[name]) is not None]
     return Result(_table(given, finished), _cells(given, finished))
+
+
+class _Turns:
+    """Which cells are ours: those that no other process computes at this moment.
+
+    A cell's lock is held from its turn until it is in the store. Locks end with their process, whatever
+    ends it.
+    """
+
+    def __init__(self, fn: Callable[..., Any], names: list[str], found: dict[str, store.Cell | None]) -> None:
+        self._fn, self._names, self._found = fn, names, found
+        self._held: dict[int, FileLock] = {}
+        self.left = set(range(len(names)))
+
+    def __enter__(self) -> _Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for place in list(self._held):
+            self._release(place)
+
+    def take(self, place: int) -> bool:
+        """Is it for us to compute the cell at ``place`` now?"""
+        return place in self.left and self._acquire(place, wait=False)
+
+    def done(self, place: int) -> None:
+        """The cell at ``place`` is in the store, or has failed."""
+        self.left.discard(place)
+        self._release(place)
+
+    def wait(self) -> None:
+        """Wait for a cell that another process has; it is ours to compute if that process failed."""
+        for place in sorted(self.left):
+            if self._acquire(place, wait=True):
+                return
+
+    def _acquire(self, place: int, *, wait: bool) -> bool:
+        """Hold the lock of a cell; False where another process has it, or has finished the cell."""
+        if place in self._held:
+            return True
+        lock = store.lock(self._fn, self._names[place])
+        try:
+            lock.acquire(blocking=wait)
+        except Timeout:
+            return False
+        self._held[place] = lock
+        cell = store.read(self._fn, self._names[place])
+        if cell is not None:
+            self._found[self._names[place]] = cell
+            self.done(place)
+        return cell is None
+
+    def _release(self, place: int) -> None:
+        lock = self._held.pop(place)
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _rows(fn: Callable[..., Any], /, *data: Any, **config: Any) -> list[dict[str, Any]]:
