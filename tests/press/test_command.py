@@ -5,18 +5,38 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
 
 import toy_book
+from repalign import cli
 from repalign.press import project
 from repalign.press.project import UserError
 from toy_book import claims_of, edit, page_of, ran, record_of, refused, repalign, wait_for
 
 
-def test_help_names_every_command(tmp_path):
-    done = repalign(tmp_path, "--help", PYTHONPATH="")
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """The command in this process, for what ends before any page runs."""
+
+    def call(root, *words):
+        monkeypatch.chdir(root)
+        monkeypatch.setattr(sys, "argv", ["repalign", *words])
+        # The tests keep their own ways to be stopped.
+        monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        shown = capsys.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, shown.out, shown.err)
+
+    return call
+
+
+def test_help_names_every_command(tmp_path, said):
+    done = said(tmp_path, "--help")
     assert done.returncode == 0
     for command in ("run", "record", "verify", "book", "claims", "data", "bench"):
         assert re.search(rf"^\W*{command} ", done.stdout, re.MULTILINE), command
@@ -27,8 +47,9 @@ def bare(tmp_path):
     """A book of which nothing has run, without a copy of the package."""
     root = tmp_path / "bare"
     (root / "notebooks" / "toy").mkdir(parents=True)
-    (root / "book").mkdir()
+    (root / "book" / "_static").mkdir(parents=True)
     (root / "book" / "intro.md").write_text("# Intro\n")
+    (root / "_config.yml").write_text("title: toy\n")
     toy_book.write(root, "01_a")
     toy_book.list_pages(root)
     return root
@@ -55,21 +76,21 @@ def bare(tmp_path):
         (["bench", "nothing"], ["no benchmark matches nothing"]),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_runs(bare, words, parts):
+def test_a_mistake_is_one_line_and_nothing_runs(bare, said, words, parts):
     if "--cluster" in words:
         pytest.importorskip("distributed")
-    done = repalign(bare, *words, PYTHONPATH="")
+    done = said(bare, *words)
     refused(done, *parts)
     assert done.stderr.count("\n") == 1
     assert not list(bare.glob("build/*"))
 
 
-def test_no_book_here(tmp_path):
-    refused(repalign(tmp_path, "run", PYTHONPATH=""), "no book here", "_toc.yml")
+def test_no_book_here(tmp_path, said):
+    refused(said(tmp_path, "run"), "no book here", "_toc.yml")
 
 
-def test_an_unknown_option_is_explained(bare):
-    done = repalign(bare, "run", "--prfile", "smoke", PYTHONPATH="")
+def test_an_unknown_option_is_explained(bare, said):
+    done = said(bare, "run", "--prfile", "smoke")
     assert done.returncode == 2
     assert "No such option: --prfile" in done.stderr
     assert "Traceback" not in done.stderr
@@ -142,8 +163,7 @@ def test_texts_of_a_record_are_texts_in_the_book(root):
             [{"date": SCRIPT, "commit": SCRIPT, "processor": SCRIPT, "cells": 1, "of": 1, "largest": 0.0}]
         )
     )
-    for old in ("The mean lies above one half.",):
-        edit(claims_of(root), old, SCRIPT)
+    edit(claims_of(root), "The mean lies above one half.", SCRIPT)
     edit(page_of(root), "A point for each run.", SCRIPT)
     (root / "_toc.yml").write_text((root / "_toc.yml").read_text() + "- file: book/scoreboard\n")
     done = ran(root, "book", "--records")

@@ -102,7 +102,7 @@ def test_what_has_not_changed_is_not_run_again(root):
         spoil()
         # No page is done so soon: this only asks whether it is run.
         done = repalign(root, *again, "--limit", "0.01")
-        assert "it took longer than 0 s: use --limit for more time" in done.stderr, name
+        assert "it took longer than 0.01 s: use --limit for more time" in done.stderr, name
         shutil.rmtree(build)
         shutil.copytree(whole, build)
 

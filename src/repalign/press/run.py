@@ -376,9 +376,7 @@ def _watch(process: int, executed: Path, limit: float, ended: threading.Event, w
     stops = time.monotonic() + limit
     while not ended.wait(_WATCHED):
         if time.monotonic() > stops:
-            wrong.append(
-                f"it took longer than {limit:g} s: use --limit for more time, or a smaller profile"
-            )
+            wrong.append(f"it took longer than {limit:g} s: use --limit for more time, or a smaller profile")
         elif executed.is_file() and executed.stat().st_size > MOST_OUTPUT:
             wrong.append(_too_large(executed))
         if wrong:
