@@ -41,4 +41,4 @@ def test_readme_example(capsys):
     printed = capsys.readouterr().out
     assert printed.count("\n") == said.count("\n")
     found, expected = ([float(number) for number in each.split()] for each in (printed, said))
-    assert found == pytest.approx(expected, abs=0.02)
+    assert found == pytest.approx(expected, abs=0.05)
