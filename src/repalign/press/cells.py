@@ -91,7 +91,10 @@ def compute(
         except lost:
             # A worker that dies takes joblib's whole pool along, and nobody knows which cell it had. Those
             # that were under way are tried again one at a time: the one that is to blame is named.
-            for place in [place for place in left if taken.get(place)]:
+            under_way = [place for place in left if taken.get(place)]
+            if not under_way:
+                raise
+            for place in under_way:
                 alone = {place: left.pop(place)}
                 try:
                     yield from _parallel(call, alone, at_once, cluster, expected, turn)
