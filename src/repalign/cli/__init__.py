@@ -210,6 +210,9 @@ def verify(
     recorded = {page.name: found for page in pages if (found := records.newest(root, page.name))}
     if not recorded:
         raise UserError("none of these pages has a record of this edition yet.")
+    for kept in recorded.values():
+        for sweep in kept.sweeps():
+            kept.sweep(sweep)  # a table that was edited or torn is refused before anything runs
     left, worst = _seconds(budget), ""
     # Those that were not verified for longest come first, so that a small budget reaches all in turn.
     order = sorted(recorded, key=lambda name: (recorded[name].verified(), name))

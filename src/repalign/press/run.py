@@ -158,7 +158,7 @@ class Runner:
                 problem = self._execute(page, profile, place, threads)
                 if problem != _NO_ANSWER:
                     break
-            problem = problem or _told_by(place)
+            problem = problem or _told_by(place, self.mode)
             seconds = time.perf_counter() - started
             if problem:
                 return Result(page.name, "failed", seconds, problem, self._kept(page, profile, place))
@@ -419,7 +419,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
-def _told_by(place: Path) -> str:
+def _told_by(place: Path, mode: str) -> str:
     """What an executed page says of itself: did every cell run, is it of a sane size?"""
     executed = place / NOTEBOOK
     if executed.stat().st_size > MOST_OUTPUT:
@@ -431,7 +431,8 @@ def _told_by(place: Path) -> str:
     names = {output.get("ename") for cell in code for output in cell["outputs"]}
     if "SystemExit" in names:
         return "a cell called exit()"
-    if not (place / RESULTS / records.RUN).is_file():
+    left = place / RESULTS
+    if not left.is_dir() or (mode != "verify" and not (left / records.RUN).is_file()):
         return "it left no results: the last cell is page.end()"
     return ""
 
