@@ -67,5 +67,5 @@ def test_the_cell_of_a_killed_page_is_computed_by_the_other(page, tmp_path):
         assert other.poll() is None
         time.sleep(0.1)
     killed.kill()
-    killed.wait()
+    killed.communicate()
     assert table(other) == SQUARES
