@@ -6,6 +6,9 @@ BUDGET  ?= 10m
 VENV    := .venv
 BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
+# What takes a minute on two cores: examples in docstrings, the measures against their mathematics, verdicts.
+QUICK   := src $(patsubst %,tests/test_%.py,alignment covariance kernels linear probes propagation) \
+           $(patsubst %,tests/press/test_%.py,cards claims effects settings style tables)
 export JUPYTER_PLATFORM_DIRS = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -34,7 +37,7 @@ book: $(READY)  ## run what has changed at PROFILE and render _build/html
 run: $(READY)  ## execute the pages at PROFILE, without rendering
 	@$(BIN)/repalign run --profile $(PROFILE) --jobs $(JOBS)
 
-quick: check  ## for every commit: check, examples in docstrings, tests of the mathematics
+quick: check  ## for every commit: check, examples in docstrings, tests of measures and verdicts
 	@$(BIN)/python -m pytest -q -n auto $(QUICK)
 
 test: check  ## what CI runs: check, all tests, every page at smoke, the built book in a browser
