@@ -63,12 +63,12 @@ TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
         rates=(0.007, 0.001),
         n=10_000,
         n_test=10_000,
-        n_kernel=500,
+        n_kernel=400,
         n_operator=100,
-        epochs=150,
-        epochs_at_high_rate=10,
+        epochs=200,
+        epochs_at_high_rate=5,
         batch=500,
-        looks=16,
+        looks=14,
         trials=20,
         runs=20,
         runs_elsewhere=5,
@@ -81,7 +81,7 @@ TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
         n_kernel=5000,
         n_operator=1000,
         epochs=3000,
-        epochs_at_high_rate=10,
+        epochs_at_high_rate=5,
         batch=500,
         looks=30,
         trials=20,
@@ -150,7 +150,7 @@ def tangent_identities(seed: int, images: int = 12) -> list[dict[str, Any]]:
     eighth = penultimate + _trace(gradient @ gradient.T, images) / CLASSES
 
     downhill = func.grad(lambda at: -(outputs(at) - target).square().sum() / 2)(theta)
-    moved = func.jvp(outputs, (theta,), (downhill,))[1].flatten()
+    moved = _along(outputs, theta, downhill).flatten()
     error = (outputs(theta) - target).flatten()
     return [
         _missed("eq7", "the NTK is the product of Jacobians", ntk, jacobian @ jacobian.T),
@@ -176,6 +176,17 @@ def _jacobian(function: Any, at: dict[str, Tensor]) -> Tensor:
     return torch.cat([part.flatten(2) for part in func.jacrev(function)(at).values()], 2)
 
 
+def _along(function: Any, at: dict[str, Tensor], direction: dict[str, Tensor]) -> Tensor:
+    """The derivative of ``function`` along a direction in its parameters, without a Jacobian."""
+    names = list(at)
+
+    def of_values(*values: Tensor) -> Tensor:
+        return function(dict(zip(names, values, strict=True)))
+
+    values, steps = (tuple(part[name] for name in names) for part in (at, direction))
+    return torch.autograd.functional.jvp(of_values, values, steps)[1]
+
+
 def _trace(kernel: Tensor, images: int) -> Tensor:
     """Summed over the outputs: (on)×(on) becomes n×n."""
     return torch.einsum("kaia->ki", kernel.reshape(images, CLASSES, images, CLASSES))
@@ -192,11 +203,12 @@ def digits() -> tuple[Dataset, Dataset]:
     return learned, data.load("mnist", "test", 10_000, shrink=True, dtype=torch.uint8)
 
 
-def tangent_sizes(settings: Any) -> dict[str, Any]:
-    """The settings that every network of :func:`tangent_evolution` shares."""
+def tangent_common(settings: Any) -> dict[str, Any]:
+    """What every cell of a sweep over :func:`tangent_evolution` shares, from a page's settings."""
     given = settings.as_dict()
     names = ("n", "n_test", "n_kernel", "n_operator", "batch", "looks", "width", "depth")
-    return {name: given[name] for name in names}
+    sizes = {name: given[name] for name in names}
+    return dict(data=digits, tolerance=TANGENT_TOLERANCE, **sizes)
 
 
 def tangent_evolution(
@@ -232,6 +244,8 @@ def tangent_evolution(
     rows: list[dict[str, Any]] = []
 
     def look(net: nn.Module, epoch: float) -> None:
+        if not all(torch.isfinite(value).all() for value in net.parameters()):
+            raise train.DivergedError(f"the weights became infinite in epoch {epoch:g}")
         stage = stages.get(int(epoch), "")
         for images, (some, labels) in both.items():
             found = _look(net, some, labels, n_kernel, n_operator, in_full=bool(stage))
@@ -361,7 +375,9 @@ def _operator_alignments(net: nn.Module, x: Tensor, target: Tensor) -> Iterator[
 
 def _spectrum(ntk: Tensor, target: Tensor) -> Iterator[dict[str, Any]]:
     """Eigenvalues of the NTK and cumulative power of the labels; effective rank once centered."""
-    yield _row("rank", "NTK", float(effective_rank(center(ntk))))
+    rank = float(effective_rank(center(ntk)))
+    yield _row("rank", "NTK", rank)
+    yield _row("distance from rank 9", "NTK", abs(math.log(rank / TARGET_RANK)))
     found = kernel_spectrum(ntk, target)
     power = found.power.sum(1).cumsum(0) / target.square().sum()
     yield _row("power", "NTK", float(power[:CLASSES][-1]))

@@ -42,21 +42,29 @@ def tangent_stages(runs: pd.DataFrame, what: str, of: str) -> Iterator[tuple[str
         yield images, rate, part.pivot(index="seed", columns="stage", values="value")
 
 
+def tangent_changes(
+    runs: pd.DataFrame, what: str, of: str, first: str = "start", last: str = "end"
+) -> Iterator[tuple[str, pd.Series]]:
+    """By how much a value changed from one time to another: a name and a number for each network."""
+    for images, rate, values in tangent_stages(runs, what, of):
+        yield f"{of}, {images}, rate {rate:g}: {last} less {first}", values[last] - values[first]
+
+
 def _said(runs: pd.DataFrame) -> str:
     """How many runs ended how, in words."""
     counts = runs.drop_duplicates("cell")["ended"].value_counts()
     return ", ".join(f"{count} ended {how}" for how, count in counts.items())
 
 
-def tangent_fates(runs: pd.DataFrame) -> pd.DataFrame:
+def tangent_fates(*sweeps: pd.DataFrame) -> pd.DataFrame:
     """A row for each rate: how many networks there were, how they ended, and how well they predict."""
-    found = tangent_ends(runs)
+    found = pd.concat([tangent_ends(runs) for runs in sweeps])
     rows = {}
     for rate, part in found.groupby("rate", sort=False):
         rows[f"rate {rate:g}"] = {
             "networks": len(part),
             "epochs": int(part["epoch"].max()),
-            "trained": int((part["ended"] == "trained").sum()),
+            "alive at the end": int((part["ended"] == "trained").sum()),
             "units that live": part["live"].mean(),
             "training accuracy": part["training"].mean(),
             "test accuracy": part["test"].mean(),
