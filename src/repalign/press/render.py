@@ -176,11 +176,20 @@ def _computing(record: records.Record) -> str:
 def _without_record(page: Source) -> Any:
     """A page that has been neither recorded nor run: its text and code, and a word that this is so."""
     notebook = unexecuted(page)
-    notebook.cells[0].source += (
-        "\n\n```{note}\nThis page has no record yet, and this copy of the book was built from records alone: "
-        "its figures appear after a run.\n```"
+    _under_title(
+        notebook,
+        "```{note}\nThis page has no record yet, and this copy of the book was built from records alone: "
+        "its figures appear after a run.\n```",
     )
     return notebook
+
+
+def _under_title(notebook: Any, text: str) -> None:
+    """Put ``text`` behind the first cell that is text; a page may begin with code."""
+    import nbformat
+
+    kinds = [cell.cell_type for cell in notebook.cells]
+    notebook.cells.insert(kinds.index("markdown") + 1, nbformat.v4.new_markdown_cell(text))
 
 
 def unexecuted(page: Source) -> Any:
@@ -252,7 +261,6 @@ def panels(name: str, shown: list[tuple[str, str, str]], both: bool) -> str:
 
 def _fit(notebook: Any, labels: dict[str, str]) -> None:
     """Whose numbers the page shows, under its title; the injected cell goes, the settings say it better."""
-    import nbformat
 
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
@@ -261,7 +269,7 @@ def _fit(notebook: Any, labels: dict[str, str]) -> None:
         if cell.cell_type == "code":
             cell.outputs = _joined(cell.outputs)
     if labels:
-        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(_whose(labels)))
+        _under_title(notebook, _whose(labels))
     notebook.nbformat_minor = 5
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"
@@ -320,7 +328,7 @@ def _link(notebook: Any, page: Source, repository: str, branch: str) -> None:
     if hosted:
         binder = f"https://mybinder.org/v2/gh/{hosted[1]}/{branch}?urlpath=lab/tree/{path}"
         links.append(f"[run on Binder]({binder})")
-    notebook.cells[0].source += "\n\n" + " · ".join(links)
+    _under_title(notebook, " · ".join(links))
 
 
 def _downloads(built: Path, pages: list[Source]) -> None:
