@@ -16,6 +16,7 @@ from repalign.study import old_records
 pytest_plugins = ["browsing"]
 
 FILES = project.contents(ROOT)
+NOTEBOOKS = {f"notebooks/{page.name}" for page in PAGES}
 FIRST_EDITION = {f"notebooks/{page.name}" for page in PAGES if page.first_edition}
 # What nobody should read in a book: a path of the machine that built it, a warning, a traceback.
 NOISE = re.compile(
@@ -61,7 +62,7 @@ def test_links_lead_somewhere_and_nothing_tells_of_the_machine(site, file):
         if parts.fragment and target.suffix == ".html":
             assert unquote(parts.fragment) in parsed(target).ids, f"{file} links to {link}"
     assert str(site.parents[1]) not in page.read_text(encoding="utf-8")
-    if file.startswith("notebooks/"):
+    if file in NOTEBOOKS:
         assert NOISE.findall("".join(parsed(page).texts)) == []
 
 
@@ -169,7 +170,7 @@ def test_page_in_a_browser(visit, site, file):
     assert page.locator(".math mjx-container").count() >= formulas
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0
     assert "$" not in re.sub(r"\$[A-Z_]+", "", str(page.locator("article p").all_inner_texts()))
-    if file.startswith("notebooks/"):
+    if file in NOTEBOOKS:
         assert formulas
         assert shown
         assert page.locator(".ra-card").count()
