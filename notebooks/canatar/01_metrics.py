@@ -32,7 +32,7 @@ from repalign.alignment import cumulative_power
 from repalign.kernels import cka, gram, kta
 from repalign.papers import canatar
 
-page = press.page("canatar/01_metrics")
+page = press.page("canatar/01_metrics", figure="canatar.eq4")
 
 # %% [markdown]
 # ## The idea

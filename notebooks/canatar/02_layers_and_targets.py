@@ -27,7 +27,11 @@ from repalign import press
 from repalign.kernels import cka, cka_floor
 from repalign.papers import canatar
 
-page = press.page("canatar/02_layers_and_targets")
+page = press.page(
+    "canatar/02_layers_and_targets",
+    answer="canatar.fig1.target",
+    figure="canatar.fig2",
+)
 
 # %% [markdown]
 # ## The idea

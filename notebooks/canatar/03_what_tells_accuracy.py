@@ -26,7 +26,11 @@ import pandas as pd
 from repalign import press
 from repalign.papers import canatar
 
-page = press.page("canatar/03_what_tells_accuracy")
+page = press.page(
+    "canatar/03_what_tells_accuracy",
+    answer="canatar.fig6",
+    figure="canatar.tab1",
+)
 
 # %% [markdown]
 # ## The idea

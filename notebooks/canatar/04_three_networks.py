@@ -31,7 +31,11 @@ from repalign.alignment import cumulative_power
 from repalign.kernels import center, cka, effective_rank, gram
 from repalign.papers import canatar
 
-page = press.page("canatar/04_three_networks")
+page = press.page(
+    "canatar/04_three_networks",
+    answer="canatar.fig4.worst",
+    figure="canatar.ranks",
+)
 
 # %% [markdown]
 # ## The idea

@@ -29,7 +29,11 @@ from repalign import press
 from repalign.alignment import predicted_error
 from repalign.papers import canatar
 
-page = press.page("canatar/05_learning_curves")
+page = press.page(
+    "canatar/05_learning_curves",
+    answer="canatar.curve.layers",
+    figure="canatar.curve.layers",
+)
 
 # %% [markdown]
 # ## The idea

@@ -508,3 +508,15 @@ def test_outside_of_a_notebook_a_page_speaks_in_lines(toy, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "All runs.\n   cell  seed  rise" in said
     assert "toy.rises: live: REPRODUCED" in said
+
+
+def test_a_page_opens_with_what_it_says_it_opens_with(toy):
+    toy.rows(rises={})
+    with pytest.raises(ClaimError, match=r"answered by toy\.other"):
+        press.page(NAME, answer="toy.other")
+    page = press.page(NAME, answer="toy.rises", figure="toy.never")
+    page.settings("laptop", **COLUMNS)
+    runs = page.sweep(rises, press.grid(seed=[0, 1]), by=1.0)
+    page.claim("toy.rises", runs)(rise)
+    with pytest.raises(ValueError, match=r"opens with the figure toy\.never"):
+        page.end()

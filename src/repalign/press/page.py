@@ -29,15 +29,19 @@ if TYPE_CHECKING:
 MODE = "REPALIGN_MODE"
 
 
-def page(name: str) -> Page:
-    """The page called ``name`` ("paper/NN_topic"), with its claims and its record."""
-    return Page(name)
+def page(name: str, *, answer: str = "", figure: str = "") -> Page:
+    """The page called ``name`` ("paper/NN_topic"), with its claims and its record.
+
+    The book shows under the title what was found on the claim ``answer``, and the figure ``figure``: the
+    answer to the title's question.
+    """
+    return Page(name, answer, figure)
 
 
 class Page:
     """A page of the book; there is one for each notebook."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, answer: str = "", figure: str = "") -> None:
         onednn.prepare()  # in JupyterLab this is the first that a page does
         self.name = name
         self._started = time.perf_counter()
@@ -51,6 +55,9 @@ class Page:
         if self._root is None:
             raise RuntimeError(f"{name} belongs to a book: run it below the directory that has _toc.yml.")
         self.claims = claims.of_page(self._root, name)
+        if answer and answer not in self.claims:
+            raise claims.ClaimError(f"{name} is answered by {answer}, which is no claim of this page.")
+        self._opening = {"answer": answer, "figure": figure}
         self._record = records.newest(self._root, name)
         if self._mode in ("read", "verify") and self._record is None:
             raise RuntimeError(f"{name} has no record yet: repalign run {name} --profile desktop --fresh.")
@@ -212,6 +219,9 @@ class Page:
                 f"{self.name} does not judge {', '.join(missing)}: write a function under "
                 f"@page.claim({missing[0]!r}, table), or give the row another page."
             )
+        opening = self._opening["figure"]
+        if opening and opening not in self._figures:
+            raise ValueError(f"{self.name} opens with the figure {opening}, which it does not draw.")
         self._words_for_stand_ins()
         if self._mode == "verify":
             return
@@ -225,6 +235,7 @@ class Page:
             **self._about_run(),
             "claims": self._judged,
             "figures": self._figures,
+            "opening": self._opening,
             "sweeps": {name: records.described(self._out, name) for name in self._sweeps},
         }
         write_json(self._out / records.RUN, facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -36,6 +37,12 @@ class Source:
     @property
     def paper(self) -> str:
         return self.name.partition("/")[0]
+
+    @property
+    def title(self) -> str:
+        """The title that the page gives itself."""
+        found = re.search(r"(?m)^# # (.+)$", self.text)
+        return found[1] if found else self.name
 
     @property
     def first_edition(self) -> bool:
@@ -97,8 +104,7 @@ def disagreements(root: Path) -> list[str]:
     names = {f"notebooks/{page.name}" for page in pages}
     found = [f"{name} is not in _toc.yml" for name in sorted(names - set(listed))]
     for entry in listed:
-        missing = entry.startswith("notebooks/") and entry not in names
-        if missing or not (entry.startswith("notebooks/") or (root / f"{entry}.md").is_file()):
+        if entry not in names and not (root / f"{entry}.md").is_file():
             found.append(f"_toc.yml lists {entry}, which does not exist")
     for paper in papers(pages):
         try:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,12 +107,27 @@ def _stage(root: Path, stage: Path, pages: list[Source], profile: str, first_edi
         target = stage / "notebooks" / f"{page.name}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(nbformat.writes(notebook), encoding="utf-8")
+    _chapters(root, stage, pages, shown)
     board = scoreboard.page(
         {name: one.evidence for name, one in shown.items()}, _costs(shown), _label(profile)
     )
     _fill(stage / "book" / "scoreboard.md", "claims", lambda: board)
     _fill(stage / "book" / "data.md", "table of sets", _data_sets)
     _fill(stage / "book" / "performance.md", "benchmarks", lambda: bench.page(root))
+
+
+def _chapters(root: Path, stage: Path, pages: list[Source], shown: dict[str, Shown]) -> None:
+    """The opening pages of chapters that have one, filled in."""
+    for paper in project.papers(pages):
+        source = chapters.index(root, paper)
+        if not source.is_file():
+            continue
+        evidence = {page.name: shown[page.name].evidence for page in pages if page.paper == paper}
+        titles = {page.name: page.title for page in pages}
+        target = stage / "notebooks" / paper / chapters.INDEX
+        shutil.copyfile(source, target)
+        _fill(target, "verdicts", partial(chapters.verdicts, evidence, titles))
+        _fill(target, "settings", partial(chapters.settings, evidence, titles))
 
 
 def _costs(shown: dict[str, Shown]) -> list[tuple[str, ...]]:

@@ -128,15 +128,16 @@ def _row(page: str, id: str, one: Mapping[str, Mapping[str, Any]], beside: bool)
         notes.insert(0, f"stand-in: {found['stand_in']}")
     if found["verified"]:
         notes.append(f"recomputed {found['verified'].partition(',')[0]}")
-    verdict = f'{_badge(found)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'
+    verdict = f'{badge(found)}<br><small class="ra-note">{html.escape("; ".join(notes))}</small>'
     says = f"{link}<br>{html.escape(found['says'])}"
     measured = f"<small>{html.escape(in_words(found))}</small>"
     cells = [says, verdict, measured]
     if beside:
-        cells.append(_badge(here) if here else "")
+        cells.append(badge(here) if here else "")
     return f"<tr>{_cells('td', cells)}</tr>"
 
 
-def _badge(found: Mapping[str, Any]) -> str:
+def badge(found: Mapping[str, Any]) -> str:
+    """A verdict in its color."""
     verdict = found["verdict"]
     return f'<span class="{css_class(verdict)}"><span class="ra-verdict">{html.escape(verdict)}</span></span>'

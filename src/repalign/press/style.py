@@ -125,7 +125,7 @@ def framed(svg: str, id: str, caption: str, kind: str = "live") -> str:
     svg = re.sub(r'(xlink:href|href)="#', rf'\1="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
     svg = _GRAYS.sub("currentColor", svg)
     svg = re.sub(r"<svg ([^>]*?)>", _responsive, svg, count=1, flags=re.S)
-    text = f"<figcaption>{html.escape(caption)}</figcaption>"
+    text = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="ra-figure" data-figure="{html.escape(id)}">{svg}{text}</figure>'
 
 

@@ -1,0 +1,55 @@
+"""The opening page of a chapter, ``notebooks/<paper>/index.md``: its verdicts and what is missing.
+
+Question, argument and thread are written there by hand. Everything that a run decides is put in place of
+markers: ``<!-- generated from the verdicts -->`` and ``<!-- generated from the settings -->``.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from repalign.press import scoreboard
+from repalign.press.tables import shown
+
+INDEX = "index.md"
+
+
+def index(root: Path, paper: str) -> Path:
+    """Where the opening page of a chapter is, if it has one."""
+    return root / "notebooks" / paper / INDEX
+
+
+def verdicts(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:
+    """Every claim of a chapter, page by page: its verdict, what the paper says, and what was found."""
+    parts = [f"**{scoreboard.summary(scoreboard.best(evidence))}.**"]
+    for page, found in evidence.items():
+        topic = page.partition("/")[2]
+        rows = "".join(_row(topic, id, one) for id, one in found.items())
+        parts.append(f'### [{titles[page]}]({topic})\n\n<table class="ra-table ra-chapter">{rows}</table>')
+    return "\n\n".join(parts)
+
+
+def _row(topic: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
+    found = one.get("record") or one["live"]
+    link = f'<a href="{html.escape(topic)}.html#claim-{html.escape(id)}">{html.escape(found["says"])}</a>'
+    measured = f"<br><small>{html.escape(scoreboard.in_words(found))}</small>"
+    return f"<tr><td>{scoreboard.badge(found)}</td><td>{link}{measured}</td></tr>"
+
+
+def settings(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:
+    """What the recorded runs have instead of the paper's sizes, page by page."""
+    rows = []
+    for page, found in evidence.items():
+        last = next(iter(scoreboard.best({page: found})), None)
+        differ = [
+            f"{name.replace('_', ' ')} {shown(here)} ({shown(paper)})"
+            for name, (here, paper) in (last or {}).get("settings", {}).items()
+            if here != paper
+        ]
+        said = html.escape("; ".join(differ)) or "as in the paper"
+        rows.append(f"<tr><th>{html.escape(titles[page])}</th><td>{said}</td></tr>")
+    head = "<tr><th>page</th><th>here (in the paper, or our choice where it is silent)</th></tr>"
+    return f'<table class="ra-table">{head}{"".join(rows)}</table>'
