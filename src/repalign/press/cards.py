@@ -38,6 +38,17 @@ def card(found: Mapping[str, Any]) -> str:
     return f'<div class="ra-card {css_class(verdict)}">{"".join(parts)}</div>'
 
 
+def answer(found: Mapping[str, Any]) -> str:
+    """The verdict on a claim and what was found, for the first screen of a page."""
+    verdict = str(found["verdict"])
+    said = found["found"] or _WORDS.get(verdict) or "What was found is still to be written."
+    stand_in = found["stand_in"]
+    note = f'<span class="ra-note">On a stand-in: {html.escape(stand_in)}.</span>' if stand_in else ""
+    badge = f'<span class="ra-verdict">{html.escape(verdict)}</span>'
+    body = f"<p>{badge} {html.escape(said)} {note}</p>"
+    return f'<div class="ra-answer {css_class(verdict)}">{body}</div>'
+
+
 def _unmet(found: Mapping[str, Any]) -> str:
     """The conditions that do not hold: why nothing can be said."""
     unmet = [one for one in found["conditions"] if one["answer"] != "yes"]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import yaml
 
 from repalign._files import replace_directory
-from repalign.press import bench, guarded, project, records, scoreboard, scratch, style
+from repalign.press import bench, cards, guarded, project, records, scoreboard, scratch, style
 from repalign.press.project import Source, UserError
 
 READ = "read"  # in place of a profile: every table from its record
@@ -173,12 +173,34 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
                 for kind in about["kinds"]
             ]
             output.data["text/html"] = panels(f"figure-{id}", drawn, len(labels) > 1)
+    _open(notebook, place, run.run, kinds[0] if kinds else "")
     costs = []
     if record:
         costs.append(_cost("record", record.run, _computing(record), record.verified()))
     if profile != READ:
         costs.append(_cost("this run", run.run, f"{run.run['seconds']:.0f} s", ""))
     return Shown(notebook, run.run["claims"], costs, labels)
+
+
+def _open(notebook: Any, place: Path, run: dict[str, Any], kind: str) -> None:
+    """Under the question of a page, what was found and the figure that shows it."""
+    import nbformat
+
+    opening = run.get("opening") or {}
+    parts = []
+    if opening.get("answer"):
+        evidence = run["claims"][opening["answer"]]
+        parts.append(cards.answer(evidence.get("record") or evidence["live"]))
+    if opening.get("figure"):
+        id = opening["figure"]
+        svg = (place / "figures" / f"{id}.{kind}.svg").read_text(encoding="utf-8")
+        parts.append(style.framed(svg, id, "", f"opening-{kind}"))
+    if not parts:
+        return
+    markup = f'<div class="ra-opening">{"".join(parts)}</div>'
+    output = nbformat.v4.new_output("display_data", data={"text/html": markup})
+    cell = nbformat.v4.new_code_cell("", outputs=[output], metadata={"tags": ["remove-input"]})
+    notebook.cells.insert(1, cell)
 
 
 def _cost(what: str, run: dict[str, Any], seconds: str, recomputed: str) -> tuple[str, ...]:
