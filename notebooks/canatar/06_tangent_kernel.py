@@ -18,8 +18,9 @@
 # while it learns is governed by another one, the *neural tangent kernel*
 # (NTK). In a very wide network it never changes. In an ordinary one it does:
 # on handwritten digits it turns toward the kernel of the labels and keeps few
-# strong directions. How close it comes, and how much of it is then the kernel
-# of the last hidden layer, depends on the learning rate.
+# strong directions. Whether it goes on approaching them to the end, and how
+# much of it is then the kernel of the last hidden layer, depends on the
+# learning rate.
 
 # %% tags=["hide-cell"]
 from repalign import press
@@ -77,9 +78,9 @@ def toy():
 # As in the paper, a network with four hidden layers of 200 units learns 10,000
 # handwritten digits with the squared error and Adam, 500 images at a time, and
 # is tested on 10,000 others. Weights start from $\mathcal{N}(0, 1/200)$,
-# biases from 0. At some twenty times, evenly spread on a logarithmic axis, we
-# stop and compare three kernels on some of the training images and on as many
-# test images: the NTK, the kernel of the *target* $\bar f(x)^\top \bar
+# biases from 0. A dozen times, evenly spread on a logarithmic axis of epochs,
+# we stop and compare three kernels on some of the training images and on as
+# many test images: the NTK, the kernel of the *target* $\bar f(x)^\top \bar
 # f(x')$, and that of the *network* $f(x)^\top f(x')$. As a measure the paper
 # names CKA ([](01_metrics)), the cosine of the angle between centered kernels.
 #
@@ -104,7 +105,7 @@ settings
 # %% [markdown]
 # The first rate gets more networks than the other, because the shares of the
 # layers differ much from one network to the next there. Every network has its
-# own images, first weights and order of images.
+# own training images, their order, and first weights.
 
 # %%
 runs = page.sweep(
@@ -346,6 +347,17 @@ def power_moves_to_ten_modes(runs):
 )
 def layers(runs):
     return canatar.tangent_shares(runs)
+
+
+# %% [markdown]
+# The share weighs each mode by how strong it is in the NTK. The share of the
+# trace, where all modes count alike, should tell the same story.
+
+
+# %% tags=["hide-input"]
+@page.table("Share of the penultimate kernel: means over networks.", runs)
+def penultimate(runs):
+    return canatar.penultimate_shares(runs)
 
 
 @page.claim("canatar.fig8.dominates", runs)

@@ -225,6 +225,14 @@ def test_the_table_of_alignments_has_their_means_over_networks(runs):
     assert table.loc[(canatar.OPERATOR, "test", "0.01"), "KTA, end"] == pytest.approx(wanted)
 
 
+def test_the_table_of_shares_has_both_measures_by_images_and_rate(runs):
+    table = canatar.penultimate_shares(runs)
+    assert list(table.index) == [("training", "0.01"), ("test", "0.01")]
+    for what in ("share", "share of trace"):
+        ((_, _, values), _) = canatar.tangent_stages(runs, what, canatar.PENULTIMATE)
+        assert table.loc[("training", "0.01"), f"{what}, end"] == pytest.approx(values["end"].mean())
+
+
 def test_fates_count_what_became_of_networks_at_each_rate(runs):
     found = canatar.tangent_fates(runs)
     assert found["networks"].tolist() == [2, 1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repalign.papers.canatar.tangent_kernel import CLASSES, OPERATOR, TANGENT_PAIRS
+from repalign.papers.canatar.tangent_kernel import CLASSES, OPERATOR, PENULTIMATE, TANGENT_PAIRS
 from repalign.plots.frames import averaged
 
 # One color for each meaning, one dash for each set of images, throughout the page.
@@ -82,6 +83,16 @@ def tangent_start_and_end(runs: pd.DataFrame) -> pd.DataFrame:
                 row |= {f"{what}, {stage}": values[stage].mean() for stage in ("start", "end")}
     frame = pd.DataFrame(rows).T
     return frame.rename_axis(["kernels", "images", "rate"])
+
+
+def penultimate_shares(runs: pd.DataFrame) -> pd.DataFrame:
+    """What the penultimate kernel is of the NTK, by two measures: means over the networks that trained."""
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for what in ("share", "share of trace"):
+        for images, rate, values in tangent_stages(runs, what, PENULTIMATE):
+            row = rows.setdefault((images, f"{rate:g}"), {})
+            row |= {f"{what}, {stage}": values[stage].mean() for stage in ("start", "end")}
+    return pd.DataFrame(rows).T.rename_axis(["images", "rate"])
 
 
 def alignments_through_training(runs: pd.DataFrame) -> Figure:
@@ -155,5 +166,6 @@ def _lines(
 def _legend(figure: Figure, colors: dict[str, Any]) -> None:
     """Colors and dashes under the panels."""
     keys = {name: Line2D([], [], color=color) for name, color in colors.items()}
-    keys |= {f"{images} images": Line2D([], [], color="C5", ls=dash) for images, dash in DASHES.items()}
+    ink = mpl.rcParams["text.color"]
+    keys |= {f"{images} images": Line2D([], [], color=ink, ls=dash) for images, dash in DASHES.items()}
     figure.legend(list(keys.values()), list(keys), loc="outside lower center", ncols=3)
