@@ -89,15 +89,19 @@ def toy():
 # ## The experiment
 #
 # The network has eleven convolutions and three residual blocks, and ten of its
-# layers are looked at. It learns CIFAR-10 with the squared error and a
-# learning rate that falls linearly to zero. Its *configuration* is a choice of
-# five things: with or without skip connections, with or without augmentation
-# (images mirrored and moved), one of three batch sizes, one of two learning
-# rates, plain gradient descent or momentum. That makes 48. All take the same
-# number of steps. Of each configuration several networks are trained, which
-# differ in their images, first weights and order; what is shown is their mean.
-# As in the paper, a network counts when it classifies more than 95% of its
-# training images.
+# layers are looked at. It learns CIFAR-10, small photographs of ten kinds of
+# things, with the squared error and a learning rate that falls linearly to
+# zero. Its *configuration* is a choice of five things: with or without skip
+# connections, with or without augmentation (each image is mirrored half of the
+# time), one of three batch sizes, one of two learning rates, plain gradient
+# descent or momentum. That makes 48. All take about the same number of steps.
+#
+# Several networks are trained of each configuration. They differ in their
+# *seed*, which decides the images, the first weights and the order; networks
+# of one seed share all three. What is shown is the mean over seeds. As in the
+# paper, a network counts when it classifies more than 95% of its training
+# images; a configuration counts when all of its networks do. Intervals speak
+# of configurations: how far an effect depends on the choices above.
 
 # %% tags=["parameters"]
 profile = "laptop"  # smoke, laptop, desktop or paper
@@ -114,6 +118,44 @@ settings
 
 # %%
 networks = page.sweep(canatar.network, **canatar.forty_eight(settings, device))
+
+# %% [markdown]
+# ## Before and after training
+#
+# Some of what a layer resembles is there before anything is learned: random
+# filters of an image still resemble the image. The next figure shows target
+# CKA before training, early in it, and at its end. The paper's first
+# observation is that it rises.
+
+
+# %% tags=["hide-input"]
+@page.figure(
+    "canatar.training",
+    "Target CKA of ten layers before training, early in it and at its end: "
+    "mean over configurations, and standard deviation.",
+    networks,
+)
+def through_training(networks):
+    return canatar.through_training(networks)
+
+
+# %% tags=["hide-input"]
+def enough(networks):
+    """The condition that half fit, of which 36 of the paper's 48 did."""
+    count, of = canatar.counted(networks)
+    return press.required(press.share("configurations that fit", count, of))
+
+
+@page.claim("canatar.sec5.training", networks)
+def training_aligns_layers(networks):
+    yield enough(networks)
+    for images in ("training", "test"):
+        found = canatar.layers(networks, "target", images=images)
+        start = canatar.layers(networks, "target", images=images, time="start")
+        for layer in found:
+            rise = found[layer] - start[layer]
+            yield press.above(f"{images}: layer {layer}", rise, unit="CKA")
+
 
 # %% [markdown]
 # ## Every layer of every network
@@ -138,12 +180,6 @@ def every_layer(networks):
 
 
 # %% tags=["hide-input"]
-def enough(networks):
-    """The condition that most networks fit, as 36 of the paper's 48 did."""
-    counted = press.share("networks that fit", *canatar.counted(networks))
-    return press.required(counted)
-
-
 def no_accident(name, by_seed):
     """The condition that configurations differ by more than seeds do."""
     pairs = canatar.replicates(by_seed)
@@ -162,6 +198,9 @@ def last_layers_resemble_the_labels(networks):
         yield press.share(f"{images}: largest in the last layer", largest, n)
         smallest = int((found.idxmin(axis=1) == 1).sum())
         yield press.share(f"{images}: smallest in the first", smallest, n)
+        start = canatar.layers(networks, "target", images=images, time="start")
+        more = (found[10] - found[1]) - (start[10] - start[1])
+        yield press.above(f"{images}: last less first, end less start", more)
 
 
 @page.claim("canatar.fig1.input", networks)
@@ -174,6 +213,9 @@ def first_layers_resemble_the_images(networks):
     yield press.share("largest in the first layer", largest, n)
     smallest = int((found.idxmin(axis=1) == 10).sum())
     yield press.share("smallest in the last layer", smallest, n)
+    start = canatar.layers(networks, "input", time="start")
+    more = (found[10] - found[1]) - (start[10] - start[1])
+    yield press.below("last less first, end less start", more)
 
 
 # %% [markdown]
@@ -185,13 +227,17 @@ def first_layers_resemble_the_images(networks):
 # %% tags=["hide-input"]
 @page.claim("canatar.fig1.momentum", networks)
 def momentum_aligns_deep_layers(networks):
-    found = canatar.layers(networks, "target")
-    momentum, plain = canatar.paired(found, "momentum")
-    deep = [8, 9, 10]
-    gain = momentum[deep].mean(axis=1) - plain[deep].mean(axis=1)
-    yield press.above("layers 8 to 10: momentum less plain", gain, unit="CKA")
-    gain = momentum[10] - plain[10]
-    yield press.above("last layer: momentum less plain", gain, unit="CKA")
+    for images in ("training", "test"):
+        found = canatar.layers(networks, "target", images=images)
+        momentum, plain = canatar.paired(found, "momentum")
+        if images == "training":
+            name = "last layer of plain descent, room to rise"
+            yield press.condition(name, plain[10], below=0.9)
+        deep = [8, 9, 10]
+        gain = momentum[deep].mean(axis=1) - plain[deep].mean(axis=1)
+        yield press.above(f"{images}: layers 8 to 10", gain, unit="CKA")
+        gain = momentum[10] - plain[10]
+        yield press.above(f"{images}: last layer", gain, unit="CKA")
 
 
 @page.claim("canatar.fig1.sgd", networks)
@@ -199,7 +245,7 @@ def plain_descent_keeps_the_input(networks):
     found = canatar.layers(networks, "input")
     momentum, plain = canatar.paired(found, "momentum")
     more = plain[1] - momentum[1]
-    yield press.above("first layer: plain less momentum", more, unit="CKA")
+    yield press.above("first layer", more, 0.02, unit="CKA")
 
 
 @page.claim("canatar.fig1.better", networks)
@@ -237,7 +283,7 @@ def training_and_test(networks):
 # %% tags=["hide-input"]
 @page.claim("canatar.fig2a", networks)
 def training_tells_of_test(networks):
-    last = canatar.layers_by_seed(networks, "target", layer=10)
+    last = canatar.by_seed(networks, "target", layer=10)
     yield no_accident("last layer's target CKA of two networks alike", last)
     table = canatar.training_beside_test(networks)
     yield press.correlation(
@@ -279,15 +325,19 @@ def early_layers_lean_to_inputs(networks):
     lean = inputs - canatar.layers(networks, "target")
     yield press.above("first layer: input less target", lean[1])
     yield press.below("last layer: input less target", lean[10])
+    start = canatar.layers(networks, "input", time="start")
+    start = start - canatar.layers(networks, "target", time="start")
+    more = lean[10] - start[10]
+    yield press.below("last layer: input less target, end less start", more)
 
 
 # %% [markdown]
 # ## Means of filters, or whole maps
 #
-# The paper counts 512 features in layer 9, one for each filter, so that its
-# kernels must be made of means over positions or something like them. Our
-# first edition took all filters at all positions. The order of layers should
-# not hang on this.
+# The paper counts 512 features in layer 9, one for each filter, so that a map
+# must have been reduced to a number for each filter, such as its mean. Another
+# reading takes all filters at all positions. Does the order of layers depend
+# on it?
 
 
 # %% tags=["hide-input"]
@@ -304,29 +354,30 @@ def means_and_maps(networks):
 
 @page.claim("canatar.fig1.maps", networks)
 def whole_maps_have_the_same_order(networks):
-    yield enough(networks)
-    found = canatar.layers(networks, "target", features="maps")
-    n = len(found)
-    yield press.above("last less first", found[10] - found[1])
-    largest = int((found.idxmax(axis=1) == 10).sum())
-    yield press.share("largest in the last layer", largest, n)
+    means = canatar.layers(networks, "target")
+    maps = canatar.layers(networks, "target", features="maps")
+    rank = means.T.corrwith(maps.T, method="spearman")
+    yield press.above("rank correlation over ten layers", rank, 0.9)
+    first = int((maps.idxmin(axis=1) == 1).sum())
+    yield press.share("smallest in the first layer", first, len(maps))
 
 
 # %% [markdown]
 # ## What differs from the paper
 #
 # Images are smaller, there are fewer of them, and the networks are narrower,
-# so that all of them predict worse than the paper's. The paper trains every
-# batch size for the same number of epochs, 5000, after which nothing moves any
-# more. Here every batch size takes the same number of steps; else small
-# batches would have been trained for longer. The paper prints no learning
-# rates, widths or augmentation: those of its profile are the recipe's on which
-# it builds, as far as that tells.
+# so that the best of them predict worse than the paper's worst. The paper
+# trains every batch size for 5000 epochs. Here every batch size takes about
+# the same number of steps; with as few epochs as can be run here, small
+# batches would else have been trained for longer. Of the widths the paper's
+# text gives two, and the learning rates stand in the labels of its figure 1,
+# which we do not have in readable form: rates, augmentation and the scale of
+# the outputs are those of the recipe on which it builds, as far as that tells.
 #
 # ## Try it
 #
-# 1. Set `change = {"early": 0.5}` and add `time="early"` to the calls of
-#    `canatar.layers`. Is the order of layers there in the middle of training?
+# 1. Set `change = {"early": 0.5}`. How much of the order of layers is there in
+#    the middle of training?
 # 2. Set `change = {"output_scale": 1.0}`. How many networks are left, and what
 #    became of the others?
 #

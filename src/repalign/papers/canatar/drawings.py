@@ -145,7 +145,7 @@ def accuracy_and_average(table: pd.DataFrame) -> Figure:
 def loss_and_accuracy(table: pd.DataFrame) -> Figure:
     """Test accuracy against the final training loss, on images as the network saw them, and as they are."""
     figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
-    columns = {"loss": "augmented as in training", "loss_without_augmentation": "as they are"}
+    columns = {"loss_augmented": "augmented as in training", "loss_without_augmentation": "as they are"}
     for ax, (column, title) in zip(axes, columns.items(), strict=True):
         for augmented, part in table.groupby("augment"):
             label = "augmented" if augmented else "not augmented"
@@ -163,6 +163,7 @@ def lens(rows: pd.DataFrame, role: str) -> Figure:
     for (layer, time), part in modes.groupby(["layer", "time"]):
         column = int(layer) - 9
         mean = part.groupby("mode")[["eigenvalue", "power"]].mean()
+        mean["eigenvalue"] = np.exp(np.log(part["eigenvalue"]).groupby(part["mode"]).mean())
         style = dict(color=COLORS[str(time)], label=str(time))
         axes[0, column].loglog(mean["eigenvalue"], **style)
         axes[1, column].semilogx(mean["power"], **style)
@@ -179,28 +180,38 @@ def lens(rows: pd.DataFrame, role: str) -> Figure:
     return figure
 
 
-def ranks(rows: pd.DataFrame) -> Figure:
+def ranks(three: pd.DataFrame) -> Figure:
     """Effective ranks of layers 9 and 10 from the start to the end of training, network by network."""
     figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
     times = ["start", "early", "end"]
+    looks = three[
+        (three["kind"] == "layer") & (three["images"] == "training") & (three["features"] == "means")
+    ]
     for column, ax in enumerate(axes):
         layer = 9 + column
-        for role in (tables.WORST, tables.POOR, tables.BEST):
-            for group in rows["group"].unique():
-                line = rows[
-                    (rows["kind"] == "layer")
-                    & (rows["images"] == "training")
-                    & (rows["features"] == "means")
-                    & (rows["layer"] == layer)
-                    & (rows["role"] == role)
-                    & (rows["group"] == group)
-                ].set_index("time")["rank"]
-                label = role if group == rows["group"].iloc[0] else None
-                ax.plot(times, line.reindex(times), ".-", lw=1.2, color=COLORS[role], label=label)
+        for (role, _), line in looks[looks["layer"] == layer].groupby(["role", "cell"]):
+            ax.plot(times, line.set_index("time")["rank"].reindex(times), ".-", lw=1.1, color=COLORS[role])
         ax.axhline(9, color="0.5", ls=":", lw=1)
         ax.set(title=f"layer {layer}", yscale="log")
+    for role in (tables.WORST, tables.POOR, tables.BEST):
+        axes[1].plot([], [], color=COLORS[role], label=role)
     axes[0].set_ylabel("effective rank")
     axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def through_training(networks: pd.DataFrame) -> Figure:
+    """Target CKA over depth, on training and on test images, at three times."""
+    figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.2), sharey=True)
+    for ax, images in zip(axes, ("training", "test"), strict=True):
+        for time in ("start", "early", "end"):
+            found = tables.layers(networks, "target", images=images, time=time)
+            low, high = found.mean() - found.std(), found.mean() + found.std()
+            ax.plot(found.mean(), ".-", color=COLORS[time], label=time)
+            ax.fill_between(found.columns, low, high, color=COLORS[time], alpha=0.2, lw=0)
+        ax.set(title=f"{images} images", xlabel="layer", xticks=list(found.columns), ylim=(0, None))
+    axes[0].set_ylabel("target CKA")
+    axes[1].legend(loc="upper left")
     return figure
 
 

@@ -14,13 +14,17 @@ from torch.nn.functional import avg_pool2d
 from torch.optim.swa_utils import update_bn
 
 from repalign import data, features, models, plots, train
-from repalign.alignment import cumulative_power, predicted_error, spectrum
+from repalign.alignment import predicted_error, spectrum
 from repalign.data import Dataset
 from repalign.kernels import cka_floor, cka_grid, effective_rank
 from repalign.machine import devices
+from repalign.train.recipes import Augment
+from repalign.train.targets import evaluate
 
 # What a layer has beside its resemblances.
 _SIZES = ("rank", "size", "ten")
+# How many eigenvalues count as large: as many as the paper's figures show apart.
+LARGE = 30
 # The layers whose spectra the paper shows.
 LAST_TWO = (9, 10)
 # Which features of a map form the kernel: the mean of each filter, or all filters at all positions.
@@ -33,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = dict(
         n_test=60,
         pixels=8,
         width=4,
-        batches=(20, 60),
+        batches=(20,),
         rates=(0.1,),
         output_scale=0.125,
         shift=1,
@@ -62,10 +66,10 @@ SETTINGS: dict[str, dict[str, Any]] = dict(
         draws=4,
     ),
     desktop=dict(
-        runs=2,
+        runs=3,
         n=1000,
         n_test=10_000,
-        pixels=10,
+        pixels=8,
         width=16,
         batches=(16, 32, 64),
         rates=(0.05, 0.2),
@@ -76,7 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = dict(
         fits=0.95,
         probe=500,
         samples=100,
-        draws=8,
+        draws=20,
     ),
     paper=dict(
         runs=3,
@@ -167,6 +171,8 @@ def network(
     epochs = round(amount * batch / len(x)) if unit == "steps" else amount
     times = _times(epochs, round(early * epochs))
 
+    change = partial(train.crop_and_flip, pad=shift) if augment else None
+
     def look(net: nn.Module, epoch: float) -> list[dict[str, Any]]:
         time = times[int(epoch)]
         return [{"time": time, **row} for row in _looks(net, looked, time)]
@@ -182,7 +188,7 @@ def network(
             schedule="linear",
             epochs=max(times),
             batch_size=batch,
-            augment=partial(train.crop_and_flip, pad=shift) if augment else None,
+            augment=change,
             seed=seed,
             at=list(times),
             measure=look,
@@ -196,16 +202,24 @@ def network(
         "fitted": fitted,
         "tested": train.accuracy(net, *test_images),
         "loss": history.loss[-1],
+        "loss_augmented": _loss(net, *train_images, change, seed),
         "loss_without_augmentation": history.train_loss[-1],
     }
     rows = [row for found in history.measured.values() for row in found]
-    rows += _probes(net, *looked["test"], samples, draws)
+    rows += _probes(net, *looked["test"], samples, draws, seed)
     return [{**row, **end} for row in rows]
+
+
+def _loss(net: nn.Module, x: Tensor, y: Tensor, change: Augment | None, seed: int) -> float:
+    """The loss of the trained network on its training images, augmented once more as in training."""
+    if change is not None:
+        x = change(x, torch.Generator().manual_seed(seed))
+    return evaluate(net, x, y, train.LOSSES["squared"])[0]
 
 
 def _images(one: Dataset, count: int, pixels: int, seed: int, where: torch.device) -> tuple[Tensor, Tensor]:
     """``count`` images with values from -1 to 1, small ones as block averages, and their labels."""
-    chosen = data.subset(one, min(count, len(one)), seed=seed)
+    chosen = data.subset(one, count, seed=seed)
     x = chosen.x.to(where) / 127.5 - 1
     return avg_pool2d(x, x.shape[-1] // pixels), chosen.y.to(where)
 
@@ -235,9 +249,10 @@ def _looks(net: nn.Module, looked: dict[str, tuple[Tensor, Tensor]], time: str) 
 def resemblance(layers: Sequence[Tensor], others: dict[str, Tensor]) -> list[dict[str, Any]]:
     """CKA of each layer with each of ``others``, plain, debiased and by chance; rank, size, and power.
 
-    Layers are counted from 1. ``rank`` is the effective rank of the centered kernel, ``size`` the sum of the
-    kernel's eigenvalues over samples, ``ten`` the share of the last of ``others`` in its first ten modes. A
-    layer that is the same for all images, or not finite, resembles nothing: its row has NaN and the reason.
+    Layers are counted from 1. ``rank`` is the effective rank of the centered kernel, ``size`` the geometric
+    mean of its thirty largest eigenvalues over samples, ``ten`` the share of all power of the last of
+    ``others`` that lies in the first ten modes of the kernel as it is. A layer that is the same for all
+    images, or not finite, resembles nothing: its row has NaN and the reason.
     """
     rows: list[dict[str, Any]] = []
     empty = {f"{name}{ending}": math.nan for name in others for ending in ("", "_debiased", "_floor")}
@@ -251,12 +266,19 @@ def resemblance(layers: Sequence[Tensor], others: dict[str, Tensor]) -> list[dic
         for row, values in zip(alive, grid, strict=True):
             row.update({f"{name}{ending}": value for name, value in zip(others, values, strict=True)})
     for row, phi in zip(alive, kept, strict=True):
-        row["rank"] = float(effective_rank(_kernel_side(phi - phi.mean(0))))
-        row["size"] = float(phi.square().sum(1).mean())
-        row["ten"] = float(cumulative_power(phi, fixed[-1])[:10][-1])
+        row["rank"], row["size"] = _rank_and_size(phi - phi.mean(0))
+        power = spectrum(phi, fixed[-1]).power.sum(1)
+        row["ten"] = float(power[:10].sum() / fixed[-1].square().sum())
         for name, other in zip(others, fixed, strict=True):
             row[f"{name}_floor"] = cka_floor(phi, other, draws=0).mean
     return rows
+
+
+def _rank_and_size(centered: Tensor) -> tuple[float, float]:
+    """Effective rank of φφᵀ, and the geometric mean of its largest eigenvalues over samples."""
+    kernel = _kernel_side(centered)
+    large = torch.linalg.eigvalsh(kernel).flip(0)[:LARGE] / len(centered)
+    return float(effective_rank(kernel)), float(large.clamp(min=1e-30).log().mean().exp())
 
 
 def _dead(phi: Tensor) -> str:
@@ -290,13 +312,16 @@ def _spectra(layers: Sequence[Tensor], target: Tensor) -> Iterator[dict[str, Any
             }
 
 
-def _probes(net: nn.Module, x: Tensor, y: Tensor, samples: int, draws: int) -> Iterator[dict[str, Any]]:
+def _probes(
+    net: nn.Module, x: Tensor, y: Tensor, samples: int, draws: int, seed: int
+) -> Iterator[dict[str, Any]]:
     """Test error of ridge regression on every layer, measured and predicted from spectrum and power.
 
     The images are new to the network and are the whole population: regression learns ``samples`` of them,
     drawn independently, and its error is that over all. The ridge is the mean of the kernel's diagonal.
     """
     target = data.one_hot(y, 10).double().cpu()
+    generator = torch.Generator().manual_seed(seed)
     for number, phi in enumerate(features.extract(net, x, pool="mean").values(), start=1):
         if _dead(phi):
             yield {"kind": "probe", "layer": number, "reason": _dead(phi)}
@@ -307,7 +332,7 @@ def _probes(net: nn.Module, x: Tensor, y: Tensor, samples: int, draws: int) -> I
         values, power = found.sigma.square() / len(phi), found.power / len(phi)
         outside = found.residual / len(phi)
         predicted = predicted_error(values, power, samples, ridge=ridge, outside=outside)
-        measured = [_ridge_error(phi, target, samples, ridge, draw) for draw in range(draws)]
+        measured = [_ridge_error(phi, target, samples, ridge, generator) for _ in range(draws)]
         yield {
             "kind": "probe",
             "layer": number,
@@ -317,9 +342,11 @@ def _probes(net: nn.Module, x: Tensor, y: Tensor, samples: int, draws: int) -> I
         }
 
 
-def _ridge_error(phi: Tensor, target: Tensor, samples: int, ridge: float, draw: int) -> float:
+def _ridge_error(
+    phi: Tensor, target: Tensor, samples: int, ridge: float, generator: torch.Generator
+) -> float:
     """Mean squared error of one ridge regression over the whole population."""
-    seen = torch.randint(len(phi), (samples,), generator=torch.Generator().manual_seed(draw))
+    seen = torch.randint(len(phi), (samples,), generator=generator)
     identity = torch.eye(phi.shape[1], dtype=phi.dtype)
     weights = torch.linalg.solve(phi[seen].T @ phi[seen] + ridge * identity, phi[seen].T @ target[seen])
     return float((phi @ weights - target).square().sum(1).mean())

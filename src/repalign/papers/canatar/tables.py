@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 
 # What tells one configuration from another.
 FACTORS = ["skip", "augment", "batch", "rate", "momentum"]
 # How a network ended: a column of every row.
-_ENDS = ["fitted", "tested", "loss", "loss_without_augmentation"]
+_ENDS = ["fitted", "tested", "loss", "loss_augmented", "loss_without_augmentation"]
 
 
 def ends(networks: pd.DataFrame) -> pd.DataFrame:
@@ -20,19 +21,25 @@ def ends(networks: pd.DataFrame) -> pd.DataFrame:
     return found[[*FACTORS, "seed", *kept]].reset_index(drop=True)
 
 
-def fitting(networks: pd.DataFrame) -> pd.DataFrame:
-    """The rows of networks that fit their training images: the ones that count."""
-    kept = networks[networks["ended"] == "fits"]
-    if kept.empty:
+def counting(networks: pd.DataFrame) -> pd.DataFrame:
+    """The rows of configurations that count: all of their networks fit, and none has a layer that is dead.
+
+    So every configuration is a mean over the same seeds, and what a seed brings along (its images, its first
+    weights) is the same for all of them.
+    """
+    fits = networks["ended"] == "fits"
+    alive = networks["reason"].fillna("") == ""
+    whole = (fits & alive).groupby([networks[name] for name in FACTORS]).transform("all")
+    if not whole.any():
         said = ", ".join(f"{n} {why}" for why, n in ends(networks)["ended"].value_counts().items())
-        raise ValueError(f"no network fits its training images ({said}): train longer.")
-    return kept
+        raise ValueError(f"no configuration fits its training images ({said}): train longer.")
+    return networks[whole]
 
 
 def counted(networks: pd.DataFrame) -> tuple[int, int]:
-    """How many networks fit, of how many."""
-    ended = ends(networks)["ended"]
-    return int((ended == "fits").sum()), len(ended)
+    """How many configurations count, of how many."""
+    all_of_them = networks[FACTORS].drop_duplicates()
+    return len(counting(networks)[FACTORS].drop_duplicates()), len(all_of_them)
 
 
 def layers(
@@ -43,49 +50,41 @@ def layers(
     time: str = "end",
     features: str = "means",
 ) -> pd.DataFrame:
-    """``value`` of every layer (columns) of every configuration (rows), worst test accuracy first.
-
-    A configuration's value is the mean over its networks that fit; networks with a layer that resembles
-    nothing are left out.
-    """
-    kept = fitting(networks)
-    kept = kept[
-        (kept["kind"] == "layer")
-        & (kept["images"] == images)
-        & (kept["time"] == time)
-        & (kept["features"] == features)
-    ]
-    whole = kept.groupby("cell")[value].transform(lambda of_network: of_network.notna().all())
-    wide = kept[whole].pivot_table(index=FACTORS, columns="layer", values=value)
+    """``value`` of every layer (columns) of every configuration that counts, worst test accuracy first."""
+    kept = _looked(counting(networks), images, time, features)
+    wide = kept.pivot_table(index=FACTORS, columns="layer", values=value)
     wide.columns = wide.columns.astype(int)
     order = kept.groupby(FACTORS)["tested"].mean().sort_values(kind="stable").index
-    return wide.reindex([one for one in order if one in wide.index])
+    return wide.reindex(order)
 
 
-def layers_by_seed(networks: pd.DataFrame, value: str, layer: int, images: str = "training") -> pd.DataFrame:
-    """``value`` of one layer at the end, of every configuration (rows) and seed (columns)."""
-    kept = fitting(networks)
-    kept = kept[
-        (kept["kind"] == "layer")
-        & (kept["images"] == images)
-        & (kept["time"] == "end")
-        & (kept["features"] == "means")
-        & (kept["layer"] == layer)
+def _looked(networks: pd.DataFrame, images: str, time: str, features: str) -> pd.DataFrame:
+    """The rows of one look at the layers."""
+    return networks[
+        (networks["kind"] == "layer")
+        & (networks["images"] == images)
+        & (networks["time"] == time)
+        & (networks["features"] == features)
     ]
+
+
+def by_seed(networks: pd.DataFrame, value: str, images: str = "training", layer: int = 0) -> pd.DataFrame:
+    """``value`` of one layer at the end, by configuration (rows) and seed (columns); layer 0: mean of all."""
+    kept = _looked(counting(networks), images, "end", "means")
+    if layer:
+        kept = kept[kept["layer"] == layer]
     return kept.pivot_table(index=FACTORS, columns="seed", values=value)
 
 
 def replicates(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Two columns, ``one`` and ``other``: the first two seeds of configurations that have both."""
-    first, second = by_seed.columns[:2]
-    pairs = by_seed[[first, second]].dropna()
-    pairs.columns = ["one", "other"]
-    return pairs.reset_index(drop=True)
+    """Of every configuration the first seed (column ``one``), and the mean of the others (``other``)."""
+    first, others = by_seed.iloc[:, 0], by_seed.iloc[:, 1:].mean(axis=1)
+    return pd.DataFrame({"one": first, "other": others}).reset_index(drop=True)
 
 
 def accuracy_by_seed(networks: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of every configuration (rows) and seed (columns)."""
-    return ends(fitting(networks)).pivot_table(index=FACTORS, columns="seed", values="tested")
+    """Test accuracy of every configuration that counts (rows) and seed (columns)."""
+    return ends(counting(networks)).pivot_table(index=FACTORS, columns="seed", values="tested")
 
 
 def paired(table: pd.DataFrame, factor: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -140,16 +139,21 @@ def configurations(networks: pd.DataFrame) -> pd.DataFrame:
     ``last_test`` is the CKA of the last layer with the labels of test images, ``average_training`` the mean
     over layers on training images, and so on; ``…_debiased`` the same with debiased CKA.
     """
-    kept = ends(fitting(networks)).groupby(FACTORS)[_ENDS].mean()
+    kept = ends(counting(networks)).groupby(FACTORS)[_ENDS].mean()
     columns: dict[str, pd.Series] = {name: kept[name] for name in _ENDS}
     for ending in ("", "_debiased"):
         for images in ("training", "test"):
             found = layers(networks, f"target{ending}", images=images)
             columns[f"last_{images}{ending}"] = found.iloc[:, -1]
             columns[f"average_{images}{ending}"] = found.mean(axis=1)
-    columns["input"] = layers(networks, "input").mean(axis=1)
-    table = pd.DataFrame(columns).dropna().sort_values("tested", kind="stable").reset_index()
+    table = pd.DataFrame(columns).sort_values("tested", kind="stable").reset_index()
     return table.astype(float)
+
+
+def within_augmentation(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table with the mean of augmented configurations, or of the others, taken off every column."""
+    means = table.groupby("augment").transform("mean")
+    return (table[means.columns] - means).assign(augment=0.0)
 
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
@@ -161,54 +165,57 @@ def correlations(table: pd.DataFrame) -> pd.DataFrame:
 
 # The three networks under the lens.
 WORST, POOR, BEST = "worst", "aligned but poor", "best"
+# A group with fewer networks has no lower half to choose from.
+FEWEST = 6
 
 
 def three(networks: pd.DataFrame) -> pd.DataFrame:
-    """The rows of three networks of every group, with their ``role`` and ``group``.
+    """The rows of three networks of every group, with their ``role``.
 
     A group is the networks of one seed and one batch size that fit. Its worst and best are those with the
     lowest and highest test accuracy; aligned but poor is, among the half with the lower accuracy without the
     worst, the one whose last two layers have the highest mean CKA with the labels of training images.
-    Groups with fewer than three such networks have none.
+    Groups with fewer than ``FEWEST`` such networks have none.
     """
-    kept = fitting(networks)
-    parts = [
-        part.assign(role=part["cell"].map(roles), group=f"seed {seed}, batch {batch}").dropna(subset="role")
-        for (seed, batch), part in kept.groupby(["seed", "batch"])
-        if (roles := _roles(part))
-    ]
-    if not parts:
-        raise ValueError("no group has three networks that fit: train longer.")
-    return pd.concat(parts, ignore_index=True)
+    kept = networks[networks["ended"] == "fits"]
+    parts = []
+    for _, part in kept.groupby(["seed", "batch"]):
+        roles = _roles(part)
+        parts.append(part.assign(role=part["cell"].map(roles)).dropna(subset="role"))
+    found = pd.concat(parts, ignore_index=True) if parts else kept
+    if found.empty:
+        raise ValueError(f"no group has {FEWEST} networks that fit: train longer.")
+    return found
 
 
 def _roles(group: pd.DataFrame) -> dict[int, str]:
     accuracy = group.drop_duplicates("cell").set_index("cell")["tested"].sort_values(kind="stable")
-    if len(accuracy) < 3:
+    if len(accuracy) < FEWEST:
         return {}
     lower = accuracy.index[1 : (len(accuracy) + 1) // 2]
-    aligned = group[
-        (group["kind"] == "layer")
-        & (group["images"] == "training")
-        & (group["time"] == "end")
-        & (group["features"] == "means")
-        & group["layer"].isin([9, 10])
-    ]
-    resemblance = aligned.groupby("cell")["target"].mean().reindex(lower)
+    last = _looked(group, "training", "end", "means")
+    last = last[last["layer"].isin([9, 10])]
+    resemblance = last.groupby("cell")["target"].mean().reindex(lower)
     return {accuracy.index[0]: WORST, resemblance.idxmax(): POOR, accuracy.index[-1]: BEST}
 
 
-def spectra(rows: pd.DataFrame, value: str, time: str = "end") -> pd.DataFrame:
-    """``value`` of the last two layers on training images, by group (rows), role and layer (columns)."""
-    kept = rows[
-        (rows["kind"] == "layer")
-        & (rows["images"] == "training")
-        & (rows["time"] == time)
-        & (rows["features"] == "means")
-        & rows["layer"].isin([9, 10])
-    ]
-    wide = kept.pivot_table(index="group", columns=["role", "layer"], values=value)
-    return wide.set_axis(pd.MultiIndex.from_tuples([(role, int(k)) for role, k in wide.columns]), axis=1)
+def accuracies(three: pd.DataFrame) -> pd.DataFrame:
+    """Test accuracy by seed (rows, means over batch sizes) and role (columns)."""
+    return three.drop_duplicates("cell").pivot_table(index="seed", columns="role", values="tested")
+
+
+def spectra(three: pd.DataFrame, value: str, time: str = "end", images: str = "training") -> pd.DataFrame:
+    """``value`` of the last two layers by seed (rows, means over batch sizes), role and layer (columns).
+
+    Ranks and sizes, which are compared by ratios, have geometric means.
+    """
+    kept = _looked(three, images, time, "means")
+    kept = kept[kept["layer"].isin([9, 10])].astype({"layer": int})
+    logarithmic = value in ("rank", "size")
+    if logarithmic:
+        kept = kept.assign(**{value: np.log(kept[value])})
+    wide = kept.pivot_table(index="seed", columns=["role", "layer"], values=value)
+    return np.exp(wide) if logarithmic else wide
 
 
 def training_beside_test(networks: pd.DataFrame) -> pd.DataFrame:
@@ -230,4 +237,4 @@ def steps_of_depth(networks: pd.DataFrame, value: str) -> Iterator[tuple[str, pd
 def probe_errors(networks: pd.DataFrame) -> pd.DataFrame:
     """A row for each layer of each network that has a probe: its measured and its predicted error."""
     rows = networks[networks["kind"] == "probe"]
-    return rows[["cell", "layer", "measured", "predicted"]].dropna().reset_index(drop=True)
+    return rows[["cell", "seed", "layer", "measured", "predicted"]].dropna().reset_index(drop=True)
