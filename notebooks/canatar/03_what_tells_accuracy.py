@@ -10,6 +10,7 @@
 #     name: python3
 # ---
 
+# %%
 
 # %% [markdown]
 # # What tells the accuracy of a network?

@@ -10,6 +10,7 @@
 #     name: python3
 # ---
 
+# %%
 
 # %% [markdown]
 # # Three networks under the lens

@@ -10,6 +10,7 @@
 #     name: python3
 # ---
 
+# %%
 
 # %% [markdown]
 # # How many samples does a kernel need?
