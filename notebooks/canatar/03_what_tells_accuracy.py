@@ -415,7 +415,9 @@ def average_cka_tells_within_augmentation(networks):
 # over networks; here they are over configurations, and conditions ask whether
 # networks of one configuration agree. It does not say which loss it reports,
 # nor on which images. The choices of a configuration are not quite independent
-# of each other here, since some combinations never fit. Sizes and training:
+# of each other here, since some combinations never fit. Networks of different
+# batch size have learned different images, so that a part of what batch size
+# seems to do is the choice of images. Sizes and training:
 # [](02_layers_and_targets).
 #
 # ## Try it

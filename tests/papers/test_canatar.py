@@ -47,6 +47,19 @@ def test_rows_are_the_measures_of_each_layer():
     assert rows[0]["size"] == pytest.approx(float(eigenvalues.log().mean().exp()), rel=1e-4)
 
 
+def test_the_gap_says_how_far_nine_modes_stand_out_and_nothing_of_size():
+    images, features = 60, 40
+    u, _, _ = torch.linalg.svd(normal((images, features), generator(0)).double(), full_matrices=False)
+    u, _ = torch.linalg.qr(u - u.mean(0))
+    scale = torch.ones(features, dtype=torch.float64)
+    scale[:9] = 10.0  # eigenvalues are squares
+    y = labels(images)
+    once, twice = canatar.resemblance([u * scale, 7 * u * scale], {"target": y})
+    assert once["gap"] == pytest.approx(2)
+    assert twice["gap"] == pytest.approx(2)
+    assert twice["size"] == pytest.approx(49 * once["size"])
+
+
 def test_a_dead_layer_resembles_nothing_and_says_why():
     alive, y = normal((12, 5), generator(0)), labels(12)
     dead, broken = torch.ones(12, 4), torch.full((12, 4), math.nan)
@@ -71,7 +84,7 @@ def network(cell, *, seed=0, skip=False, augment=False, batch=20, rate=0.1, mome
             target = strength * layer / 10
             values = dict(target=target, target_debiased=target, target_floor=0.1)
             values |= dict(input=1 - layer / 20, input_debiased=0.5, input_floor=0.1)
-            values |= dict(rank=30.0 - layer, size=float(layer), ten=layer / 10)
+            values |= dict(rank=30.0 - layer, size=float(layer), gap=0.1 * layer, ten=layer / 10)
             for images in ("training", "test"):
                 rows.append(
                     dict(kind="layer", time=time, images=images, features="means", layer=layer) | values

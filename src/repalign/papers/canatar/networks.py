@@ -22,9 +22,12 @@ from repalign.train.recipes import Augment
 from repalign.train.targets import evaluate
 
 # What a layer has beside its resemblances.
-_SIZES = ("rank", "size", "ten")
+_SIZES = ("rank", "size", "gap", "ten")
 # How many eigenvalues count as large: as many as the paper's figures show apart.
 LARGE = 30
+CLASSES = 10
+# Of the centered kernel of ten classes, of which the labels of nine tell the tenth.
+TARGET_RANK = CLASSES - 1
 # The layers whose spectra the paper shows.
 LAST_TWO = (9, 10)
 # Which features of a map form the kernel: the mean of each filter, or all filters at all positions.
@@ -67,15 +70,15 @@ SETTINGS: dict[str, dict[str, Any]] = dict(
     ),
     desktop=dict(
         runs=3,
-        n=1000,
+        n=800,
         n_test=10_000,
-        pixels=8,
+        pixels=16,
         width=16,
-        batches=(16, 32, 64),
+        batches=(32, 64, 128),
         rates=(0.05, 0.2),
         output_scale=0.125,
-        shift=0,
-        length=("steps", 2000),
+        shift=1,
+        length=("steps", 1000),
         early=0.1,
         fits=0.95,
         probe=500,
@@ -105,14 +108,20 @@ TOLERANCE = 0.5
 
 
 def forty_eight(settings: Any, device: str) -> dict[str, Any]:
-    """What a sweep over :func:`network` is given: every configuration, for every seed.
+    """What a sweep over :func:`network` is given: every configuration, for several seeds.
 
-    Two of each choice and three batch sizes make 48 configurations, where there are two learning rates.
+    Two of each choice and three batch sizes make 48 configurations, where there are two learning rates. Every
+    batch size has seeds of its own: the networks of one seed are a group of sixteen that shares nothing with
+    the others.
     """
-    choices = product((False, True), (False, True), settings.batches, settings.rates, (False, True))
+    runs, first = len(settings.seeds), settings.seeds[0]
     configs = [
         dict(seed=seed, skip=skip, augment=augment, batch=batch, rate=rate, momentum=momentum)
-        for (skip, augment, batch, rate, momentum), seed in product(choices, settings.seeds)
+        for place, batch in enumerate(settings.batches)
+        for skip, augment, rate, momentum in product(
+            (False, True), (False, True), settings.rates, (False, True)
+        )
+        for seed in range(first + place * runs, first + (place + 1) * runs)
     ]
     chosen = {"runs", "batches", "rates"}
     shared = {name: getattr(settings, name) for name in SETTINGS["paper"] if name not in chosen}
@@ -233,7 +242,7 @@ def _times(epochs: int, early: int) -> dict[int, str]:
 def _looks(net: nn.Module, looked: dict[str, tuple[Tensor, Tensor]], time: str) -> Iterator[dict[str, Any]]:
     """What all layers look like now: on training and on test images, at the end also as whole maps."""
     for images, (x, y) in looked.items():
-        target = data.one_hot(y, 10).cpu()
+        target = data.one_hot(y, CLASSES).cpu()
         others = {"input": x.flatten(1).cpu(), "target": target}
         layers = list(features.extract(net, x, pool="mean").values())
         for row in resemblance(layers, others):
@@ -250,8 +259,9 @@ def resemblance(layers: Sequence[Tensor], others: dict[str, Tensor]) -> list[dic
     """CKA of each layer with each of ``others``, plain, debiased and by chance; rank, size, and power.
 
     Layers are counted from 1. ``rank`` is the effective rank of the centered kernel, ``size`` the geometric
-    mean of its thirty largest eigenvalues over samples, ``ten`` the share of all power of the last of
-    ``others`` that lies in the first ten modes of the kernel as it is. A layer that is the same for all
+    mean of its thirty largest eigenvalues over samples, ``gap`` by how many powers of ten the first nine of
+    them lie above the others, and ``ten`` the share of all power of the last of ``others`` that lies in the
+    first ten modes of the kernel as it is. A layer that is the same for all
     images, or not finite, resembles nothing: its row has NaN and the reason.
     """
     rows: list[dict[str, Any]] = []
@@ -266,19 +276,25 @@ def resemblance(layers: Sequence[Tensor], others: dict[str, Tensor]) -> list[dic
         for row, values in zip(alive, grid, strict=True):
             row.update({f"{name}{ending}": value for name, value in zip(others, values, strict=True)})
     for row, phi in zip(alive, kept, strict=True):
-        row["rank"], row["size"] = _rank_and_size(phi - phi.mean(0))
+        row |= _shape(phi - phi.mean(0))
         power = spectrum(phi, fixed[-1]).power.sum(1)
-        row["ten"] = float(power[:10].sum() / fixed[-1].square().sum())
+        row["ten"] = float(power[:CLASSES].sum() / fixed[-1].square().sum())
         for name, other in zip(others, fixed, strict=True):
             row[f"{name}_floor"] = cka_floor(phi, other, draws=0).mean
     return rows
 
 
-def _rank_and_size(centered: Tensor) -> tuple[float, float]:
-    """Effective rank of φφᵀ, and the geometric mean of its largest eigenvalues over samples."""
+def _shape(centered: Tensor) -> dict[str, float]:
+    """Effective rank of φφᵀ, the size of its large eigenvalues, and how far the first nine stand out."""
     kernel = _kernel_side(centered)
     large = torch.linalg.eigvalsh(kernel).flip(0)[:LARGE] / len(centered)
-    return float(effective_rank(kernel)), float(large.clamp(min=1e-30).log().mean().exp())
+    decades = large.clamp(min=1e-30).log10()
+    apart = decades[:TARGET_RANK].mean() - decades[TARGET_RANK:].mean()
+    return {
+        "rank": float(effective_rank(kernel)),
+        "size": float(10 ** decades.mean()),
+        "gap": float(apart),
+    }
 
 
 def _dead(phi: Tensor) -> str:
@@ -320,7 +336,7 @@ def _probes(
     The images are new to the network and are the whole population: regression learns ``samples`` of them,
     drawn independently, and its error is that over all. The ridge is the mean of the kernel's diagonal.
     """
-    target = data.one_hot(y, 10).double().cpu()
+    target = data.one_hot(y, CLASSES).double().cpu()
     generator = torch.Generator().manual_seed(seed)
     for number, phi in enumerate(features.extract(net, x, pool="mean").values(), start=1):
         if _dead(phi):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
 import pandas as pd
 
 # What tells one configuration from another.
@@ -24,8 +23,8 @@ def ends(networks: pd.DataFrame) -> pd.DataFrame:
 def counting(networks: pd.DataFrame) -> pd.DataFrame:
     """The rows of configurations that count: all of their networks fit, and none has a layer that is dead.
 
-    So every configuration is a mean over the same seeds, and what a seed brings along (its images, its first
-    weights) is the same for all of them.
+    So all configurations of a batch size are means over the same seeds, and what a seed brings along (its
+    images, its first weights) is the same for all of them.
     """
     fits = networks["ended"] == "fits"
     alive = networks["reason"].fillna("") == ""
@@ -69,11 +68,17 @@ def _looked(networks: pd.DataFrame, images: str, time: str, features: str) -> pd
 
 
 def by_seed(networks: pd.DataFrame, value: str, images: str = "training", layer: int = 0) -> pd.DataFrame:
-    """``value`` of one layer at the end, by configuration (rows) and seed (columns); layer 0: mean of all."""
+    """``value`` of one layer at the end, by configuration and its first, second, … seed; layer 0: all."""
     kept = _looked(counting(networks), images, "end", "means")
     if layer:
         kept = kept[kept["layer"] == layer]
-    return kept.pivot_table(index=FACTORS, columns="seed", values=value)
+    return _in_turn(kept, value)
+
+
+def _in_turn(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Means of ``value`` by configuration (rows) and, counted from 0, by its seeds in turn (columns)."""
+    place = table.groupby(FACTORS)["seed"].rank("dense").astype(int) - 1
+    return table.assign(place=place).pivot_table(index=FACTORS, columns="place", values=value)
 
 
 def replicates(by_seed: pd.DataFrame) -> pd.DataFrame:
@@ -83,8 +88,8 @@ def replicates(by_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracy_by_seed(networks: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy of every configuration that counts (rows) and seed (columns)."""
-    return ends(counting(networks)).pivot_table(index=FACTORS, columns="seed", values="tested")
+    """Test accuracy of every configuration that counts (rows), by its first, second, … seed (columns)."""
+    return _in_turn(ends(counting(networks)), "tested")
 
 
 def paired(table: pd.DataFrame, factor: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -172,14 +177,14 @@ FEWEST = 6
 def three(networks: pd.DataFrame) -> pd.DataFrame:
     """The rows of three networks of every group, with their ``role``.
 
-    A group is the networks of one seed and one batch size that fit. Its worst and best are those with the
-    lowest and highest test accuracy; aligned but poor is, among the half with the lower accuracy without the
-    worst, the one whose last two layers have the highest mean CKA with the labels of training images.
+    A group is the networks of one seed, and so of one batch size, that fit. Its worst and best are those with
+    the lowest and highest test accuracy; aligned but poor is, among the half with the lower accuracy without
+    the worst, the one whose last two layers have the highest mean CKA with the labels of training images.
     Groups with fewer than ``FEWEST`` such networks have none.
     """
     kept = networks[networks["ended"] == "fits"]
     parts = []
-    for _, part in kept.groupby(["seed", "batch"]):
+    for _, part in kept.groupby("seed"):
         roles = _roles(part)
         parts.append(part.assign(role=part["cell"].map(roles)).dropna(subset="role"))
     found = pd.concat(parts, ignore_index=True) if parts else kept
@@ -200,22 +205,15 @@ def _roles(group: pd.DataFrame) -> dict[int, str]:
 
 
 def accuracies(three: pd.DataFrame) -> pd.DataFrame:
-    """Test accuracy by seed (rows, means over batch sizes) and role (columns)."""
+    """Test accuracy by group (its seed; rows) and role (columns)."""
     return three.drop_duplicates("cell").pivot_table(index="seed", columns="role", values="tested")
 
 
 def spectra(three: pd.DataFrame, value: str, time: str = "end", images: str = "training") -> pd.DataFrame:
-    """``value`` of the last two layers by seed (rows, means over batch sizes), role and layer (columns).
-
-    Ranks and sizes, which are compared by ratios, have geometric means.
-    """
+    """``value`` of the last two layers by group (its seed; rows), role and layer (columns)."""
     kept = _looked(three, images, time, "means")
     kept = kept[kept["layer"].isin([9, 10])].astype({"layer": int})
-    logarithmic = value in ("rank", "size")
-    if logarithmic:
-        kept = kept.assign(**{value: np.log(kept[value])})
-    wide = kept.pivot_table(index="seed", columns=["role", "layer"], values=value)
-    return np.exp(wide) if logarithmic else wide
+    return kept.pivot_table(index="seed", columns=["role", "layer"], values=value)
 
 
 def training_beside_test(networks: pd.DataFrame) -> pd.DataFrame:

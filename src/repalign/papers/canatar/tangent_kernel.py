@@ -17,10 +17,8 @@ from repalign.alignment import kernel_spectrum
 from repalign.data import Dataset
 from repalign.kernels import center, effective_rank, gram, kta
 from repalign.machine import devices
+from repalign.papers.canatar.networks import CLASSES, TARGET_RANK
 
-CLASSES = 10
-# Of the centered kernel of ten classes, of which the labels of nine tell the tenth.
-TARGET_RANK = CLASSES - 1
 # The three alignments of the paper's figure 7.
 TANGENT_PAIRS = ("NTK–target", "NTK–network", "network–target")
 OPERATOR = "operator NTK–target"

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repalign.papers.canatar.tangent_kernel import CLASSES, OPERATOR, PENULTIMATE, TANGENT_PAIRS
+from repalign.papers.canatar.networks import CLASSES
+from repalign.papers.canatar.tangent_kernel import OPERATOR, PENULTIMATE, TANGENT_PAIRS
 from repalign.plots.frames import averaged
 
 # One color for each meaning, one dash for each set of images, throughout the page.
