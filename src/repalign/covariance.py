@@ -117,7 +117,7 @@ def random_basis(d: int, *, seed: int) -> Float[Tensor, "d d"]:
 
 
 def misalignment_scores(
-    A: Float[Tensor, "d d"], filters: Float[Tensor, "m *s"], *, bases: int = 10, seed: int = 0
+    A: Float[Tensor, " d d"], filters: Float[Tensor, " m *s"], *, bases: int = 10, seed: int = 0
 ) -> Scores:
     """The score of ``filters`` about their mean in A's basis, beside that of random bases and the floor.
 
@@ -281,7 +281,7 @@ def _patch_sums(x: Tensor, size: int, stride: int, offset: Tensor, batch: int) -
 
 
 @numpy_too
-def filter_covariance(filters: Float[Tensor, "m *s"], *, center: bool = True) -> Float[Tensor, "d d"]:
+def filter_covariance(filters: Float[Tensor, " m *s"], *, center: bool = True) -> Float[Tensor, " d d"]:
     """Covariance of filters, one per row; ``conv.weight``, (m, c, k, k), gives (ck², ck²) (Maennel A.6).
 
     Filters of several runs are put one below the other. About their mean, as :func:`patch_covariance` takes

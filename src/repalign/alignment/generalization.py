@@ -17,7 +17,7 @@ STEPS = 1000
 @numpy_too
 def predicted_error(
     eigenvalues: Float[Tensor, " k"],
-    power: Float[Tensor, "k *c"],
+    power: Float[Tensor, " k *c"],
     samples: Real[Tensor, " t"] | int,
     *,
     ridge: float = 0.0,

@@ -15,7 +15,7 @@ from repalign.alignment.spectra import Spectrum, in_modes, spectrum
 
 
 @numpy_too
-def kernel_spectrum(K: Float[Tensor, "n n"], y: Real[Tensor, "n *c"]) -> Spectrum:
+def kernel_spectrum(K: Float[Tensor, "n n"], y: Real[Tensor, " n *c"]) -> Spectrum:
     """The spectrum of a kernel and the power of y along each eigenvector, from one decomposition.
 
     That of any features with K = ΦΦᵀ: ``sigma`` is √λᵢ, ``eigenvalues`` are λᵢ, descending, ``power`` is
@@ -75,7 +75,7 @@ def pair_spectra(K: Float[Tensor, "n n"], y: Int[Tensor, " n"]) -> dict[tuple[in
 @numpy_too
 def cumulative_power(
     kernel_or_features: Float[Tensor, "n d"],
-    targets: Real[Tensor, "n *c"],
+    targets: Real[Tensor, " n *c"],
     *,
     kind: str = "auto",
 ) -> Float[Tensor, " k"]:

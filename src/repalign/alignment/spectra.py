@@ -94,7 +94,7 @@ def unit_rows(phi: Float[Tensor, "n d"], *, constant: bool = False) -> Float[Ten
 @numpy_too
 def spectrum(
     phi: Float[Tensor, "n d"] | Iterable[tuple[Tensor, Tensor]],
-    y: Real[Tensor, "n *c"] | None = None,
+    y: Real[Tensor, " n *c"] | None = None,
     *,
     top: int | None = None,
 ) -> Spectrum:
@@ -165,7 +165,7 @@ def in_modes(u: Tensor, sigma: Tensor, b: Tensor, like: Tensor, trailing: torch.
 
 @numpy_too
 def alignment(
-    phi: Float[Tensor, "n d"], y: Real[Tensor, "n *c"], tau: float | Tensor
+    phi: Float[Tensor, "n d"], y: Real[Tensor, " n *c"], tau: float | Tensor
 ) -> Float[Tensor, "..."]:
     """Alignment(Φ, y, τ) = Σ over σᵢ ≥ τ of (uᵢᵀy)² (Imani eq. 2).
 
@@ -181,7 +181,7 @@ def alignment(
 
 
 @numpy_too
-def alignment_curve(phi: Float[Tensor, "n d"], y: Real[Tensor, "n *c"], tau: Tensor | None = None) -> Curve:
+def alignment_curve(phi: Float[Tensor, "n d"], y: Real[Tensor, " n *c"], tau: Tensor | None = None) -> Curve:
     """The alignment at each threshold of ``tau``; by default at every point where the curve drops.
 
     The curve is piecewise constant: its value on (σᵢ₊₁, σᵢ] is the one at σᵢ, so the default, 0 and the

@@ -49,7 +49,7 @@ def one_hot(
     return torch.nn.functional.one_hot(y, k).to(dtype)
 
 
-def shuffled(y: Shaped[Tensor, "n *c"], *, seed: int) -> Shaped[Tensor, "n *c"]:
+def shuffled(y: Shaped[Tensor, " n *c"], *, seed: int) -> Shaped[Tensor, " n *c"]:
     """The same labels in another order: what is left of a task when inputs no longer explain it."""
     return y[torch.from_numpy(_rng(seed).permutation(len(y))).to(y.device)]
 

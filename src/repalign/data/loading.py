@@ -37,8 +37,8 @@ class Dataset:
     source       where the bytes came from, one line for people
     """
 
-    x: Shaped[Tensor, "n *features"]
-    y: Shaped[Tensor, "n *targets"]
+    x: Shaped[Tensor, " n *features"]
+    y: Shaped[Tensor, " n *targets"]
     classes: tuple[str, ...]
     name: str
     split: str
@@ -57,7 +57,7 @@ class Dataset:
         return kept[1]
 
     def with_labels(
-        self, y: Shaped[Tensor, "n *targets"], how: str, *, classes: Sequence[str] | None = None
+        self, y: Shaped[Tensor, " n *targets"], how: str, *, classes: Sequence[str] | None = None
     ) -> Dataset:
         """The same samples with other labels; ``how`` they were made, in a few words, joins ``source``.
 

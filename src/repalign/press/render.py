@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import yaml
 
 from repalign._files import replace_directory
-from repalign.press import bench, cards, guarded, project, records, scoreboard, scratch, style
+from repalign.press import bench, cards, chapters, guarded, project, records, scoreboard, scratch, style
 from repalign.press.project import Source, UserError
 
 READ = "read"  # in place of a profile: every table from its record

@@ -14,7 +14,7 @@ from repalign.probes import agreement
 
 @numpy_too
 def planes(
-    x: Real[Tensor, "n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
+    x: Real[Tensor, " n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
 ) -> Float[Tensor, "t r r *s"]:
     """A square grid of points on the plane through each three samples (Sharon F.3, after Somepalli et al.).
 
@@ -59,8 +59,8 @@ def planes(
 
 
 def plane_batches(
-    x: Real[Tensor, "n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
-) -> Iterator[Float[Tensor, "m *s"]]:
+    x: Real[Tensor, " n *s"], triplets: Integer[Tensor, "t 3"], *, resolution: int = 50, margin: float = 0.1
+) -> Iterator[Float[Tensor, " m *s"]]:
     """The points of :func:`planes`, a plane at a time and flat, ready for a network: 500 planes fit anywhere.
 
     >>> [p.shape[0] for p in plane_batches(torch.eye(3), torch.tensor([[0, 1, 2]]), resolution=5)]

@@ -32,7 +32,7 @@ class AlignmentTerms(NamedTuple):
 def label_alignment(
     model: nn.Module,
     x: Inputs,
-    y: Real[Tensor, "n *o"],
+    y: Real[Tensor, " n *o"],
     outputs: str = "all",
     *,
     center: str = "entries",
@@ -87,7 +87,7 @@ def label_alignment(
 def alignment_terms(
     model: nn.Module,
     x: Inputs,
-    y: Real[Tensor, "n *o"],
+    y: Real[Tensor, " n *o"],
     outputs: str = "all",
     *,
     center: str = "entries",

@@ -22,7 +22,7 @@ from repalign.tangent.uses import Product, Through
 def pull(
     model: nn.Module,
     x: Inputs,
-    v: Real[Tensor, "n *o"],
+    v: Real[Tensor, " n *o"],
     *,
     layers: Sequence[str] | None = None,
     batch_size: int | None = None,

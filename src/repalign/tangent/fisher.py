@@ -64,7 +64,7 @@ def fisher_spectrum(
 def fisher_correlation(
     model: nn.Module,
     x: Inputs,
-    y: Real[Tensor, "n *o"],
+    y: Real[Tensor, " n *o"],
     *,
     loss: str = "cross_entropy",
     layers: Sequence[str] | None = None,

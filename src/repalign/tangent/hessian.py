@@ -34,7 +34,7 @@ class HessianTop(NamedTuple):
 def hessian_vector(
     model: nn.Module,
     x: Inputs,
-    w: Real[Tensor, "n *o"],
+    w: Real[Tensor, " n *o"],
     v: Float[Tensor, " p"] | Mapping[str, Tensor],
     *,
     batch_size: int | None = None,
@@ -65,7 +65,7 @@ def hessian_vector(
 def hessian_top(
     model: nn.Module,
     x: Inputs,
-    w: Real[Tensor, "n *o"],
+    w: Real[Tensor, " n *o"],
     k: int = 10,
     *,
     batch_size: int | None = None,

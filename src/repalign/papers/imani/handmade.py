@@ -19,8 +19,8 @@ Array = TypeVar("Array", Tensor, np.ndarray)
 
 @numpy_too
 def rbf(
-    x: Float[Tensor, "n *d"],
-    centers: Float[Tensor, "m *d"] | None = None,
+    x: Float[Tensor, " n *d"],
+    centers: Float[Tensor, " m *d"] | None = None,
     *,
     bandwidth: float = 1.0,
     unit: bool = True,
