@@ -103,7 +103,7 @@ def measure_kernels():
             kernels.cka_grid(torch.stack([x, -x]), debiased=debiased, side=side)
             kernels.cka_grid([x, y, lambda: x], [y, x.numpy()], debiased=debiased, side=side)
     kernels.kta(K, L)
-    kernels.cka_floor(x, y.numpy(), draws=3)
+    kernels.cka_floor(x, y, draws=3)
     for m in (K, x, torch.eye(3, dtype=torch.int64), normal(90, 80)):
         kernels.stable_rank(m), kernels.stable_rank(m, features=True), kernels.effective_rank(m)
 
