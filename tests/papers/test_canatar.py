@@ -98,7 +98,9 @@ def network(cell, *, seed=0, skip=False, augment=False, batch=20, rate=0.1, mome
                 rows.append(
                     dict(kind="mode", time=time, layer=layer, mode=mode, eigenvalue=1 / mode, power=0.1)
                 )
-    rows += [dict(kind="probe", layer=layer, measured=0.5, predicted=0.6) for layer in range(1, 11)]
+    rows += [
+        dict(kind="probe", layer=layer, measured=0.5, uncertain=0.1, predicted=0.6) for layer in range(1, 11)
+    ]
     return [config | row | end for row in rows]
 
 
@@ -160,7 +162,10 @@ def test_pairs_differ_in_one_factor_alone(networks):
 
 def test_replicates_are_the_two_seeds_of_a_configuration(networks):
     pairs = canatar.replicates(canatar.accuracy_by_seed(networks))
-    assert (pairs["other"] - pairs["one"]).tolist() == pytest.approx(8 * [0.001])
+    # Seeds, augmentation and batch size are taken off: what is left is momentum and rate.
+    left = [0.01 * (momentum - 0.5) + 0.02 * (rate - 0.15) for rate in (0.1, 0.2) for momentum in (0, 1)]
+    assert pairs["one"].tolist() == pytest.approx(2 * left)
+    assert pairs["other"].tolist() == pytest.approx(2 * left)
     last = canatar.by_seed(networks, "target", layer=10)
     assert list(last.columns) == [0, 1]
     pd.testing.assert_series_equal(
@@ -171,10 +176,9 @@ def test_replicates_are_the_two_seeds_of_a_configuration(networks):
 
 
 def test_without_the_means_of_augmentation_only_what_is_within_is_left(networks):
-    table = canatar.within_augmentation(canatar.configurations(networks))
+    table = canatar.within(canatar.configurations(networks))
     assert table["tested"].sum() == pytest.approx(0)
     assert table["tested"].max() < 0.02  # augmentation itself is worth 0.1
-    assert (table["augment"] == 0).all()
 
 
 def test_table_one_has_the_rows_of_the_paper(networks):
@@ -186,6 +190,16 @@ def test_table_one_has_the_rows_of_the_paper(networks):
     assert found.loc["Test Acc.", "Test Acc."] == pytest.approx(1)
     assert found.loc["Aug.", "Test Acc."] > 0.9
     assert found.loc["Momentum", "CKA (Train)"] > 0.9
+
+
+def test_choosing_by_resemblance_loses_what_another_seed_says(networks):
+    # The most aligned configuration has momentum, the higher rate, and here no augmentation.
+    rows = networks.copy()
+    rows.loc[rows["augment"], "target"] /= 2
+    lost = canatar.lost_by_resemblance(rows, "training")
+    assert lost.to_dict() == pytest.approx({20: 0.1})
+    aligned = canatar.lost_by_resemblance(networks, "test")
+    assert aligned.to_dict() == pytest.approx({20: 0.1})  # the first of two alike has no augmentation
 
 
 def test_three_networks_of_each_group(networks):

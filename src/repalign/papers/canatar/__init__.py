@@ -43,6 +43,7 @@ from repalign.papers.canatar.tables import (
     counting,
     ends,
     layers,
+    lost_by_resemblance,
     paired,
     probe_errors,
     replicates,
@@ -51,7 +52,7 @@ from repalign.papers.canatar.tables import (
     table_one,
     three,
     training_beside_test,
-    within_augmentation,
+    within,
 )
 from repalign.papers.canatar.tangent_kernel import (
     OPERATOR,
@@ -108,6 +109,7 @@ __all__ = [
     "learning_curves",
     "lens",
     "loss_and_accuracy",
+    "lost_by_resemblance",
     "means_and_maps",
     "network",
     "ours_and_printed",
@@ -136,5 +138,5 @@ __all__ = [
     "through_training",
     "training_and_test",
     "training_beside_test",
-    "within_augmentation",
+    "within",
 ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -111,8 +112,8 @@ def forty_eight(settings: Any, device: str) -> dict[str, Any]:
     """What a sweep over :func:`network` is given: every configuration, for several seeds.
 
     Two of each choice and three batch sizes make 48 configurations, where there are two learning rates. Every
-    batch size has seeds of its own: the networks of one seed are a group of sixteen that shares nothing with
-    the others.
+    batch size has seeds of its own: the networks of one seed are a group of sixteen, with images and first
+    weights that no other group has.
     """
     runs, first = len(settings.seeds), settings.seeds[0]
     configs = [
@@ -334,7 +335,8 @@ def _probes(
     """Test error of ridge regression on every layer, measured and predicted from spectrum and power.
 
     The images are new to the network and are the whole population: regression learns ``samples`` of them,
-    drawn independently, and its error is that over all. The ridge is the mean of the kernel's diagonal.
+    drawn independently, and its error is that over all, a mean over ``draws``; ``uncertain`` is its standard
+    error. The ridge is the mean of the kernel's diagonal.
     """
     target = data.one_hot(y, CLASSES).double().cpu()
     generator = torch.Generator().manual_seed(seed)
@@ -348,13 +350,14 @@ def _probes(
         values, power = found.sigma.square() / len(phi), found.power / len(phi)
         outside = found.residual / len(phi)
         predicted = predicted_error(values, power, samples, ridge=ridge, outside=outside)
-        measured = [_ridge_error(phi, target, samples, ridge, generator) for _ in range(draws)]
+        errors = [_ridge_error(phi, target, samples, ridge, generator) for _ in range(draws)]
         yield {
             "kind": "probe",
             "layer": number,
             "reason": "",
             "predicted": float(predicted.sum()),
-            "measured": sum(measured) / draws,
+            "measured": mean(errors),
+            "uncertain": stdev(errors) / math.sqrt(draws),
         }
 
 

@@ -82,8 +82,13 @@ def _in_turn(table: pd.DataFrame, value: str) -> pd.DataFrame:
 
 
 def replicates(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Of every configuration the first seed (column ``one``), and the mean of the others (``other``)."""
-    first, others = by_seed.iloc[:, 0], by_seed.iloc[:, 1:].mean(axis=1)
+    """Of every configuration the first seed (column ``one``), and the mean of the others (``other``).
+
+    The means over augmentation and batch size are taken off: one strong factor alone, or the images of a
+    batch size, would make any quantity agree with itself.
+    """
+    left = by_seed - by_seed.groupby(["augment", "batch"]).transform("mean")
+    first, others = left.iloc[:, 0], left.iloc[:, 1:].mean(axis=1)
     return pd.DataFrame({"one": first, "other": others}).reset_index(drop=True)
 
 
@@ -155,10 +160,29 @@ def configurations(networks: pd.DataFrame) -> pd.DataFrame:
     return table.astype(float)
 
 
-def within_augmentation(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table with the mean of augmented configurations, or of the others, taken off every column."""
-    means = table.groupby("augment").transform("mean")
-    return (table[means.columns] - means).assign(augment=0.0)
+def within(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table with the means over augmentation and batch size taken off every other column."""
+    means = table.groupby(["augment", "batch"]).transform("mean")
+    return table[means.columns] - means
+
+
+def lost_by_resemblance(networks: pd.DataFrame, images: str) -> pd.Series:
+    """What choosing a configuration by its last layer's CKA loses against choosing it by test accuracy.
+
+    Two of the seeds choose, and the test accuracy on the third counts: a mean over the choices of a third
+    seed, one value for each batch size.
+    """
+    accuracy = accuracy_by_seed(networks)
+    resemblance = by_seed(networks, "target", images, layer=10).reindex(accuracy.index)
+    lost = {}
+    for batch, tested in accuracy.groupby("batch"):
+        aligned = resemblance.loc[tested.index]
+        lost[batch] = sum(
+            tested.loc[tested.drop(columns=third).mean(axis=1).idxmax(), third]
+            - tested.loc[aligned.drop(columns=third).mean(axis=1).idxmax(), third]
+            for third in tested
+        ) / len(tested.columns)
+    return pd.Series(lost)
 
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
@@ -235,4 +259,5 @@ def steps_of_depth(networks: pd.DataFrame, value: str) -> Iterator[tuple[str, pd
 def probe_errors(networks: pd.DataFrame) -> pd.DataFrame:
     """A row for each layer of each network that has a probe: its measured and its predicted error."""
     rows = networks[networks["kind"] == "probe"]
-    return rows[["cell", "seed", "layer", "measured", "predicted"]].dropna().reset_index(drop=True)
+    columns = ["cell", "seed", "layer", "measured", "uncertain", "predicted"]
+    return rows[columns].dropna().reset_index(drop=True)
