@@ -16,17 +16,18 @@
 # *Section VI of {cite:t}`canatar2022`, equations 5 to 8, figures 7 and 8.* So
 # far the chapter looked at the kernels of layers. How a network's outputs move
 # while it learns is governed by another one, the *neural tangent kernel*
-# (NTK). In a very wide network it never changes. In an ordinary one it does:
-# on handwritten digits it turns toward the kernel of the labels and keeps few
-# strong directions. Whether it goes on approaching them to the end, and how
-# much of it is then the kernel of the last hidden layer, depends on the
-# learning rate.
+# (NTK). In a very wide network it never changes. What becomes of it in an
+# ordinary one, on handwritten digits?
 
 # %% tags=["hide-cell"]
 from repalign import press
 from repalign.papers import canatar
 
-page = press.page("canatar/06_tangent_kernel")
+page = press.page(
+    "canatar/06_tangent_kernel",
+    answer="canatar.fig7",
+    figure="canatar.fig7",
+)
 
 # %% [markdown]
 # ## The idea
@@ -211,7 +212,7 @@ def kernels_align(runs):
     yield from networks_learn(runs)
     for pair in canatar.TANGENT_PAIRS:
         for name, change in canatar.tangent_changes(runs, "CKA", pair):
-            yield press.above(name, change)
+            yield press.above(name, change, unit="CKA")
 
 
 # %% [markdown]
@@ -253,7 +254,7 @@ def kernels_align_uncentered(runs):
     yield from networks_learn(runs)
     for pair in canatar.TANGENT_PAIRS:
         for name, change in canatar.tangent_changes(runs, "KTA", pair):
-            yield press.above(name, change)
+            yield press.above(name, change, unit="KTA")
 
 
 # %% [markdown]
@@ -310,7 +311,13 @@ def spectra(runs):
 # Two numbers sum this up. The *effective rank* of a kernel is $\exp(-\sum_i
 # p_i \log p_i)$, with $p_i$ its eigenvalues as shares of their sum. It is 9
 # for the centered kernel of ten classes of equal size, and the NTK should come
-# closer to that. The other one is the power at the dotted line.
+# closer to that. The other one, $C(10)$, is the power at the dotted line.
+
+
+# %% tags=["hide-input"]
+@page.table("The NTK at the start and at the end: means over networks.", runs)
+def rank_and_power(runs):
+    return canatar.rank_and_power(runs)
 
 
 # %% tags=["hide-input"]
@@ -319,7 +326,7 @@ def rank_comes_close_to_nine(runs):
     yield from networks_learn(runs)
     changes = canatar.tangent_changes(runs, "distance from rank 9", "NTK")
     for name, change in changes:
-        yield press.below(name, change)
+        yield press.below(name, change, unit="in logarithms")
 
 
 @page.claim("canatar.fig8.power", runs)

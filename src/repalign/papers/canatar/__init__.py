@@ -67,6 +67,7 @@ from repalign.papers.canatar.tangent_kernel import (
 from repalign.papers.canatar.tangent_views import (
     alignments_through_training,
     penultimate_shares,
+    rank_and_power,
     tangent_changes,
     tangent_ends,
     tangent_fates,
@@ -117,6 +118,7 @@ __all__ = [
     "penultimate_shares",
     "probe_errors",
     "probes",
+    "rank_and_power",
     "ranks",
     "replicates",
     "resemblance",

@@ -76,23 +76,28 @@ def tangent_fates(*sweeps: pd.DataFrame) -> pd.DataFrame:
 
 def tangent_start_and_end(runs: pd.DataFrame) -> pd.DataFrame:
     """CKA and KTA of every pair at the start and at the end: means over the networks that trained."""
-    rows: dict[tuple[str, str, str], dict[str, float]] = {}
-    for of in (*TANGENT_PAIRS, OPERATOR):
-        for what in ("CKA", "KTA"):
-            for images, rate, values in tangent_stages(runs, what, of):
-                row = rows.setdefault((of, images, f"{rate:g}"), {})
-                row |= {f"{what}, {stage}": values[stage].mean() for stage in ("start", "end")}
-    frame = pd.DataFrame(rows).T
-    return frame.rename_axis(["kernels", "images", "rate"])
+    pairs = [*TANGENT_PAIRS, OPERATOR]
+    parts = {of: _start_and_end(runs, {what: (what, of) for what in ("CKA", "KTA")}) for of in pairs}
+    return pd.concat(parts, names=["kernels"])
+
+
+def rank_and_power(runs: pd.DataFrame) -> pd.DataFrame:
+    """Effective rank of the centered NTK, and power of the labels in its first ten modes."""
+    return _start_and_end(runs, {"effective rank": ("rank", "NTK"), "C(10)": ("power", "NTK")})
 
 
 def penultimate_shares(runs: pd.DataFrame) -> pd.DataFrame:
-    """What the penultimate kernel is of the NTK, by two measures: means over the networks that trained."""
+    """What the penultimate kernel is of the NTK, by two measures."""
+    return _start_and_end(runs, {what: (what, PENULTIMATE) for what in ("share", "share of trace")})
+
+
+def _start_and_end(runs: pd.DataFrame, columns: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """Values at the start and at the end, by images and rate: means over the networks that trained."""
     rows: dict[tuple[str, str], dict[str, float]] = {}
-    for what in ("share", "share of trace"):
-        for images, rate, values in tangent_stages(runs, what, PENULTIMATE):
+    for name, (what, of) in columns.items():
+        for images, rate, values in tangent_stages(runs, what, of):
             row = rows.setdefault((images, f"{rate:g}"), {})
-            row |= {f"{what}, {stage}": values[stage].mean() for stage in ("start", "end")}
+            row |= {f"{name}, {stage}": values[stage].mean() for stage in ("start", "end")}
     return pd.DataFrame(rows).T.rename_axis(["images", "rate"])
 
 
