@@ -116,7 +116,7 @@ def toy():
 # third looks at two tasks on the pixels of handwritten digits: their ten
 # classes, and the same labels shuffled.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # this page computes on the processor
 change = {}  # for example {"trials": 20}: replaces values in the table below

@@ -106,13 +106,15 @@ def toy():
 # Intervals speak of configurations: how far an effect depends on the choices
 # above.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 3}: replaces values in the table below
 
 # %% tags=["hide-input"]
-settings = page.settings(profile, change, **canatar.SETTINGS)
+settings = page.settings(
+    profile, change, **canatar.SETTINGS, work=canatar.work
+)
 settings
 
 # %% [markdown]

@@ -96,13 +96,15 @@ def correlation_of_the_toy():
 # differences between configurations are there again with other seeds, when
 # the means over augmentation and batch size have been taken off.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 3}: replaces values in the table below
 
 # %% tags=["hide-input"]
-settings = page.settings(profile, change, **canatar.SETTINGS)
+settings = page.settings(
+    profile, change, **canatar.SETTINGS, work=canatar.work
+)
 settings
 
 # %%

@@ -102,13 +102,15 @@ def toy():
 # the lower accuracy and without the worst, the one whose layers 9 and 10 have
 # the highest CKA with the labels of training images.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 3}: replaces values in the table below
 
 # %% tags=["hide-input"]
-settings = page.settings(profile, change, **canatar.SETTINGS)
+settings = page.settings(
+    profile, change, **canatar.SETTINGS, work=canatar.work
+)
 settings
 
 # %%

@@ -95,7 +95,7 @@ def toy():
 # a hundred images, drawn from them with replacement, and its error is that
 # over all of them.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"trials": 5}: replaces values in the table below
@@ -111,6 +111,7 @@ settings = page.settings(
     profile,
     change,
     **{name: canatar.SETTINGS[name] | curves_too[name] for name in curves_too},
+    work=canatar.work,
 )
 settings
 

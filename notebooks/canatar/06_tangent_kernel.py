@@ -92,13 +92,15 @@ def toy():
 # tangent kernels, a step of 0.1 in $\theta$ moves a weight by 0.007. That is
 # our first rate. The second, 0.001, is Adam's usual one.
 
-# %% tags=["parameters"]
+# %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
 device = "auto"  # auto, cpu, cuda or mps
 change = {}  # for example {"runs": 3}: replaces values in the table below
 
 # %% tags=["hide-input"]
-settings = page.settings(profile, change, **canatar.TANGENT_SETTINGS)
+settings = page.settings(
+    profile, change, **canatar.TANGENT_SETTINGS, work=canatar.tangent_work
+)
 few = settings.seeds[: settings.runs_elsewhere]
 first, *others = settings.rates
 settings

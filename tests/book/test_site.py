@@ -257,5 +257,8 @@ def test_the_book_can_be_read_from_the_records_alone(visit, read_site):
     new = next(page for page in PAGES if not page.first_edition and records.newest(ROOT, page.name))
     run = json.loads((read_site.parents[1] / "build" / "read" / new.name / "run.json").read_text())
     opened = visit(read_site, f"notebooks/{new.name}")
-    assert opened.locator(".ra-figure svg").count() == len(run["figures"])
+    opening = run["opening"]
+    assert opened.locator(".ra-opening .ra-answer").count() == bool(opening["answer"])
+    assert opened.locator(".ra-opening svg").count() == bool(opening["figure"])
+    assert opened.locator(".ra-figure svg").count() == len(run["figures"]) + bool(opening["figure"])
     assert opened.trouble == []

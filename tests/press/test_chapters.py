@@ -35,6 +35,9 @@ def test_settings_beside_the_papers_and_only_those_that_differ():
     text = chapters.settings({"toy/01_a": {"toy.a": {"record": found()}}}, TITLES)
     assert "n 100 (1000)" in text
     assert "seed" not in text
+    costs = {"toy/01_a": "<about> 3 hours"}
+    with_cost = chapters.settings({"toy/01_a": {"toy.a": {"record": found()}}}, TITLES, costs)
+    assert "&lt;about&gt; 3 hours" in with_cost
     same = {"toy/02_b": {"toy.b": {"record": found(settings={"n": [5, 5]})}}}
     assert "as in the paper" in chapters.settings(same, TITLES)
 

@@ -24,6 +24,7 @@ from repalign.press import claims as claims_
 from repalign.press import guarded, project, records, scoreboard
 from repalign.press.project import Source, UserError
 from repalign.press.settings import PROFILES
+from repalign.press.tables import number
 from repalign.study import old_records
 
 app = typer.Typer(
@@ -281,6 +282,39 @@ def _read(root: Path, pages: list[Source], jobs: int = 0) -> None:
 
 
 @app.command()
+def plan(patterns: Patterns = None, profile: Profile = "paper") -> None:
+    """What a profile would cost, from recorded seconds and the work that pages say they have."""
+    from repalign.press import plan as plan_
+
+    root = project.project()
+    _known(profile)
+    table = Table(box=None)
+    for name in ("page", "recorded core-hours", "times", "core-hours", "GPU-hours"):
+        table.add_column(name, justify="left" if name == "page" else "right")
+    seen: dict[str, plan_.Cost] = {}
+    silent = []
+    for page in project.find(root, patterns):
+        record = records.newest(root, page.name)
+        found = plan_.cost(record, profile) if record else None
+        if record is None or found is None:
+            silent.append(page.name)
+            continue
+        cells = (plan_.computing(record) / 3600, found.factor, found.seconds / 3600, found.gpu / 3600)
+        table.add_row(page.name, *(number(cell, 2) for cell in cells))
+        # Pages that look at the same networks have the same work: it is done once.
+        seen[json.dumps(record.run["work"], sort_keys=True)] = found
+    if seen:
+        out.print(table)
+        hours = [sum(getattr(one, what) for one in seen.values()) / 3600 for what in ("seconds", "gpu")]
+        out.print(
+            f"together {number(hours[0], 2)} core-hours like the record's, or {number(hours[1], 2)} hours of "
+            f"a GPU that sustains {number(plan_.GPU / 1e12)} teraflops; what pages share is counted once"
+        )
+    if silent:
+        out.print(escape(f"no record, or no word of their work: {', '.join(silent)}"))
+
+
+@app.command()
 def claims(
     patterns: Patterns = None,
     profile: Annotated[
@@ -424,8 +458,8 @@ def main() -> NoReturn:
     guarded.spare_a_grammar()
     onednn.prepare()  # for all that it computes, and for every process that it starts
     # By Ctrl-C or asked to end by a batch system: nothing keeps running and no half-written file stays.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, _stop)
     try:
         app()
     except _Stopped:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from repalign.press import scoreboard
@@ -28,7 +29,8 @@ def verdicts(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:
     for page, found in evidence.items():
         topic = page.partition("/")[2]
         rows = "".join(_row(topic, id, one) for id, one in found.items())
-        parts.append(f'### [{titles[page]}]({topic})\n\n<table class="ra-table ra-chapter">{rows}</table>')
+        table = f'<table class="ra-table ra-chapter">{rows}</table>' if rows else "Not recorded yet."
+        parts.append(f"### [{titles[page]}]({topic})\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -39,8 +41,10 @@ def _row(topic: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
     return f"<tr><td>{scoreboard.badge(found)}</td><td>{link}{measured}</td></tr>"
 
 
-def settings(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:
-    """What the recorded runs have instead of the paper's sizes, page by page."""
+def settings(
+    evidence: scoreboard.Evidence, titles: Mapping[str, str], costs: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """What the recorded runs have instead of the paper's sizes, page by page, and what those would cost."""
     rows = []
     for page, found in evidence.items():
         last = next(iter(scoreboard.best({page: found})), None)
@@ -50,6 +54,10 @@ def settings(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:
             if here != paper
         ]
         said = html.escape("; ".join(differ)) or "as in the paper"
-        rows.append(f"<tr><th>{html.escape(titles[page])}</th><td>{said}</td></tr>")
-    head = "<tr><th>page</th><th>here (in the paper, or our choice where it is silent)</th></tr>"
+        cost = html.escape(costs.get(page, ""))
+        rows.append(f"<tr><th>{html.escape(titles[page])}</th><td>{said}</td><td>{cost}</td></tr>")
+    head = (
+        "<tr><th>page</th><th>here (in the paper, or our choice where it is silent)</th>"
+        "<th>the paper's sizes would take</th></tr>"
+    )
     return f'<table class="ra-table">{head}{"".join(rows)}</table>'

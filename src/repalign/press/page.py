@@ -63,6 +63,7 @@ class Page:
             raise RuntimeError(f"{name} has no record yet: repalign run {name} --profile desktop --fresh.")
         self._settings: settings_.Settings | None = None
         self._changed: dict[str, Any] = {}
+        self._work: dict[str, float] = {}
         self._columns: dict[str, dict[str, Any]] = {}
         self._tables: dict[str, pd.DataFrame] = {}
         self._sweeps: dict[str, sweep_.Result] = {}
@@ -84,11 +85,13 @@ class Page:
         desktop: dict[str, Any],
         paper: dict[str, Any],
         first_seed: int = settings_.FIRST_SEED,
+        work: Callable[[settings_.Settings], float] | None = None,
     ) -> settings_.Settings:
         """The column of ``profile`` with ``change`` in it; where tables are read, the recorded profile's.
 
         Seeds of recorded runs begin with ``first_seed``: raise it when a criterion is revised, so that nobody
-        has seen the runs that will be judged by it.
+        has seen the runs that will be judged by it. ``work`` tells from settings how many operations a run
+        has, roughly: so the book can say what the paper's sizes would cost.
         """
         if self._mode != "run":
             assert self._record is not None
@@ -96,6 +99,9 @@ class Page:
         columns = dict(zip(settings_.PROFILES, (smoke, laptop, desktop, paper), strict=True))
         self._columns = columns
         self._settings, self._changed = settings_.choose(profile, dict(change or {}), columns, first_seed)
+        if work is not None:
+            chosen = {name: settings_.choose(name, {}, columns, first_seed)[0] for name in columns}
+            self._work = {name: float(work(one)) for name, one in chosen.items()}
         return self._settings
 
     def sweep(
@@ -328,6 +334,7 @@ class Page:
             "settings": chosen.beside_paper(),
             "changed": self._changed,
             "runs": chosen.as_dict().get("runs"),
+            "work": self._work,
             "date": of.get("date") or provenance.today(),
             "commit": of.get("commit") or self._origin["commit"],
             "clean": of.get("clean", self._origin["clean"]),

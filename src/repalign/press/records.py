@@ -48,7 +48,7 @@ _NEEDED: dict[str, Any] = {
     "versions": dict,
 }
 # What a record has besides, and a run has not.
-_KEPT = {"criteria": dict, "history": list, "retired": list}
+_KEPT = {"criteria": dict, "history": list, "retired": list, "work": dict}
 # What the parts of a sweep and of an earlier record are.
 _SWEEP = {"rows": int, "cells": int, "sha256": dict}
 _EARLIER = {"date": str, "profile": str, "commit": str, "verdicts": dict}
@@ -255,7 +255,8 @@ def judge(root: Path, page: str, retired: Iterable[str] = ()) -> list[str]:
     now = {id: one["record"] for id, one in found.run["claims"].items()}
     then = record.run["claims"]
     _none_lost(page, set(then), set(now) | set(retired))
-    write_json(record.place / RUN, {**record.run, "claims": now})
+    # What work a page has is no result of the run, but what the page says today.
+    write_json(record.place / RUN, {**record.run, "claims": now, "work": found.run.get("work", {})})
     return [
         f"{id}: {then.get(id, {}).get('verdict', 'not judged')} to {one['verdict']}"
         for id, one in now.items()

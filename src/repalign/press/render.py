@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import yaml
 
 from repalign._files import replace_directory
-from repalign.press import bench, cards, chapters, guarded, project, records, scoreboard, scratch, style
+from repalign.press import bench, cards, chapters, guarded, plan, project, records, scoreboard, scratch, style
 from repalign.press.project import Source, UserError
 
 READ = "read"  # in place of a profile: every table from its record
@@ -127,7 +127,15 @@ def _chapters(root: Path, stage: Path, pages: list[Source], shown: dict[str, Sho
         target = stage / "notebooks" / paper / chapters.INDEX
         shutil.copyfile(source, target)
         _fill(target, "verdicts", partial(chapters.verdicts, evidence, titles))
-        _fill(target, "settings", partial(chapters.settings, evidence, titles))
+        costs = {page: _paper_cost(root, page) for page in evidence}
+        _fill(target, "settings", partial(chapters.settings, evidence, titles, costs))
+
+
+def _paper_cost(root: Path, page: str) -> str:
+    """What the paper's sizes would cost; nothing where no record or no page can tell."""
+    record = records.newest(root, page)
+    found = plan.cost(record, "paper") if record else None
+    return plan.in_words(found) if found else ""
 
 
 def _costs(shown: dict[str, Shown]) -> list[tuple[str, ...]]:
@@ -176,7 +184,7 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
     _open(notebook, place, run.run, kinds[0] if kinds else "")
     costs = []
     if record:
-        costs.append(_cost("record", record.run, _computing(record), record.verified()))
+        costs.append(_cost("record", record.run, f"{plan.computing(record):.0f} s", record.verified()))
     if profile != READ:
         costs.append(_cost("this run", run.run, f"{run.run['seconds']:.0f} s", ""))
     return Shown(notebook, run.run["claims"], costs, labels)
@@ -199,16 +207,14 @@ def _open(notebook: Any, place: Path, run: dict[str, Any], kind: str) -> None:
         return
     markup = f'<div class="ra-opening">{"".join(parts)}</div>'
     output = nbformat.v4.new_output("display_data", data={"text/html": markup})
-    cell = nbformat.v4.new_code_cell("", outputs=[output], metadata={"tags": ["remove-input"]})
+    # Without a source the cell would be taken for an empty one and left out.
+    source = "# What was found."
+    cell = nbformat.v4.new_code_cell(source, outputs=[output], metadata={"tags": ["remove-input"]})
     notebook.cells.insert(1, cell)
 
 
 def _cost(what: str, run: dict[str, Any], seconds: str, recomputed: str) -> tuple[str, ...]:
     return what, run["profile"], run["date"], seconds, run["machine"], run["commit"], recomputed
-
-
-def _computing(record: records.Record) -> str:
-    return f"{sum(float(record.sweep(name)[1]['seconds'].sum()) for name in record.sweeps()):.0f} s"
 
 
 def _without_record(page: Source) -> Any:

@@ -26,7 +26,7 @@ from repalign.papers.canatar.modes import (
     learning_curves,
     tasks_on_pixels,
 )
-from repalign.papers.canatar.networks import SETTINGS, forty_eight, network, resemblance
+from repalign.papers.canatar.networks import SETTINGS, forty_eight, network, resemblance, work
 from repalign.papers.canatar.tables import (
     AGAINST,
     BEST,
@@ -63,6 +63,7 @@ from repalign.papers.canatar.tangent_kernel import (
     tangent_common,
     tangent_evolution,
     tangent_identities,
+    tangent_work,
 )
 from repalign.papers.canatar.tangent_views import (
     alignments_through_training,
@@ -135,10 +136,12 @@ __all__ = [
     "tangent_spectra",
     "tangent_stages",
     "tangent_start_and_end",
+    "tangent_work",
     "tasks_on_pixels",
     "three",
     "through_training",
     "training_and_test",
     "training_beside_test",
     "within",
+    "work",
 ]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 from torch.optim.swa_utils import update_bn
+from torch.utils.flop_counter import FlopCounterMode
 
 from repalign import data, features, models, plots, train
 from repalign.alignment import predicted_error, spectrum
@@ -134,6 +135,21 @@ def _sets(n: int, n_test: int) -> list[Dataset]:
     """CIFAR-10, as many images as networks draw theirs from; bytes, as it is stored."""
     kind: dict[str, Any] = dict(dtype=torch.uint8, shrink=True)
     return [data.load("cifar10", "train", n, **kind), data.load("cifar10", "test", n_test, **kind)]
+
+
+def work(settings: Any) -> float:
+    """Floating-point operations of training all networks: three times those of a forward pass."""
+    net = models.ResNet11(width=settings.width)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        net(torch.zeros(2, 3, settings.pixels, settings.pixels))
+    of_an_image = counter.get_total_flops() / 2
+    unit, amount = settings.length
+    networks = 8 * len(settings.rates) * settings.runs
+    if unit == "steps":
+        images = amount * sum(settings.batches)
+    else:
+        images = amount * settings.n * len(settings.batches)
+    return 3 * of_an_image * images * networks
 
 
 def network(

@@ -210,6 +210,18 @@ def tangent_common(settings: Any) -> dict[str, Any]:
     return dict(data=digits, tolerance=TANGENT_TOLERANCE, **sizes)
 
 
+def tangent_work(settings: Any) -> float:
+    """Floating-point operations of training and of the kernels at every look."""
+    weights = settings.width * (784 + (settings.depth - 1) * settings.width + CLASSES)
+    training = 6 * weights * settings.n * settings.epochs
+    # Twice, on training and on test images: gradients of each output, and products of all pairs of images.
+    widths = 784 + 2 * settings.depth * settings.width + CLASSES
+    kernels = 2 * (4 * CLASSES * weights * settings.n_kernel + 2 * CLASSES * widths * settings.n_kernel**2)
+    whole = 2 * (2 * widths * (CLASSES * settings.n_operator) ** 2)
+    networks = settings.runs + settings.runs_elsewhere * (len(settings.rates) - 1)
+    return networks * (training + settings.looks * (kernels + whole))
+
+
 def tangent_evolution(
     sets: Sequence[Dataset],
     *,
