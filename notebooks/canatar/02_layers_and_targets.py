@@ -176,8 +176,8 @@ def training_aligns_layers(networks):
 @page.figure(
     "canatar.fig1",
     "Figure 1: CKA of ten layers with the target and the input, one column "
-    "for each configuration, worst test accuracy on the left. The dashed line "
-    "is the floor of the first layer. The squares below say what is in the "
+    "for each configuration, worst test accuracy on the left. The gray band "
+    "has the floors of all layers. The squares below say what is in the "
     "configuration: skip connections, augmentation, momentum.",
     networks,
 )

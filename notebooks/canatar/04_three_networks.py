@@ -35,7 +35,7 @@ from repalign.papers import canatar
 page = press.page(
     "canatar/04_three_networks",
     answer="canatar.fig4.worst",
-    figure="canatar.ranks",
+    figure="canatar.through_time",
 )
 
 # %% [markdown]
@@ -136,14 +136,14 @@ def who_they_are(networks):
 
 # %% tags=["hide-input"]
 @page.figure(
-    "canatar.ranks",
-    "Effective rank of layers 9 and 10 on training images: before training, "
-    "early in it, and at the end. A line is a network. Dotted: the nine of "
-    "the centered labels.",
+    "canatar.through_time",
+    "Gap (top) and effective rank (bottom) of layers 9 and 10 on training "
+    "images: before training, early in it, and at the end. Mean over groups, "
+    "and standard error. Dotted: the nine of the centered labels.",
     networks,
 )
-def ranks(networks):
-    return canatar.ranks(canatar.three(networks))
+def through_time(networks):
+    return canatar.through_time(canatar.three(networks))
 
 
 # %% [markdown]

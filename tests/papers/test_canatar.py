@@ -228,7 +228,7 @@ def test_every_figure_draws_what_the_table_has(networks):
         canatar.loss_and_accuracy(table),
         canatar.ours_and_printed(canatar.correlations(table), canatar.table_one()),
         canatar.lens(three, canatar.BEST),
-        canatar.ranks(three),
+        canatar.through_time(three),
         canatar.through_training(networks),
         canatar.probes(networks),
     ]

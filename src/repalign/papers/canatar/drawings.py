@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,18 +13,11 @@ from matplotlib.figure import Figure
 
 from repalign.papers.canatar import tables
 
-# One meaning, one color, throughout the chapter.
-COLORS = {
-    "training": "C0",
-    "test": "C1",
-    "input": "C2",
-    tables.WORST: "C3",
-    tables.POOR: "C1",
-    tables.BEST: "C0",
-    "start": "0.65",
-    "early": "C4",
-    "end": "C0",
-}
+# One meaning, one look, throughout the chapter: what is resembled and the time have colors, images dashes,
+# kinds of networks marks.
+COLORS = {"target": "C0", "input": "C2", "accuracy": "C5", "start": "C5", "early": "C4", "end": "C3"}
+DASHES = {"training": "-", "test": "--"}
+MARKS = {tables.WORST: "v", tables.POOR: "s", tables.BEST: "^"}
 # Layers go from light to dark.
 _SHADES = plt.get_cmap("viridis_r")
 FIRST, LAST = 1, 10
@@ -49,7 +43,9 @@ def every_layer(networks: pd.DataFrame) -> Figure:
         floors = tables.layers(networks, f"{value}_floor", images=images)
         for layer in found:
             ax.plot(found[layer].to_numpy(), ".-", color=shade(layer), lw=1.1, label=str(layer))
-        ax.plot(floors[FIRST].to_numpy(), "--", color="0.5", lw=1)
+        ax.fill_between(
+            range(len(floors)), floors.min(axis=1), floors.max(axis=1), color="0.5", alpha=0.25, lw=0
+        )
         ax.set_title(title)
         ax.set_ylim(0, None)
     axes[0].legend(title="layer", ncols=2, loc="upper left", bbox_to_anchor=(1, 1))
@@ -99,23 +95,29 @@ def training_and_test(networks: pd.DataFrame) -> Figure:
 def means_and_maps(networks: pd.DataFrame) -> Figure:
     """Target CKA over depth, by what the features are."""
     figure, ax = plt.subplots(figsize=(5.4, 3.2))
-    looks = {"means of filters": ("means", "C0"), "whole maps": ("maps", "C4")}
+    looks = {"means of filters": ("means", "C0"), "whole maps": ("maps", "C1")}
     for label, (features, color) in looks.items():
-        found = tables.layers(networks, "target", features=features)
-        low, high = found.mean() - found.std(), found.mean() + found.std()
-        ax.plot(found.mean(), ".-", color=color, label=label)
-        ax.fill_between(found.columns, low, high, color=color, alpha=0.2, lw=0)
-    ax.set(xlabel="layer", ylabel="target CKA", xticks=list(found.columns), ylim=(0, None))
+        _over_depth(ax, tables.layers(networks, "target", features=features), color, label)
+    ax.set(ylabel="target CKA", ylim=(0, None))
     ax.legend()
     return figure
+
+
+def _over_depth(ax: Axes, found: pd.DataFrame, color: str, label: str) -> None:
+    """Mean over configurations for each layer, with a band of one standard deviation."""
+    mean, spread = found.mean(), found.std()
+    ax.plot(mean, ".-", color=color, label=label)
+    ax.fill_between(found.columns, mean - spread, mean + spread, color=color, alpha=0.2, lw=0)
+    ax.set(xlabel="layer", xticks=list(found.columns))
 
 
 def ours_and_printed(found: pd.DataFrame, printed: pd.DataFrame) -> Figure:
     """Table I as a scatter: the paper's correlation across, ours up."""
     figure, ax = plt.subplots(figsize=(5.2, 4.6))
-    for i, column in enumerate(printed):
+    for column, mark in zip(printed, "os^D", strict=True):
         free = printed.index[printed[column] < 1]
-        ax.plot(printed.loc[free, column], found.loc[free, column], "o", ms=5, color=f"C{i}", label=column)
+        style = dict(color=mpl.rcParams["text.color"], alpha=0.75, ms=5, label=column)
+        ax.plot(printed.loc[free, column], found.loc[free, column], mark, **style)
     ax.axline((0, 0), slope=1, color="0.5", lw=1, ls="--", zorder=0)
     ax.axhline(0, color="0.8", lw=0.8, zorder=0)
     ax.axvline(0, color="0.8", lw=0.8, zorder=0)
@@ -129,13 +131,14 @@ def ours_and_printed(found: pd.DataFrame, printed: pd.DataFrame) -> Figure:
 def accuracy_and_average(table: pd.DataFrame) -> Figure:
     """Figure 6: accuracy of configurations in their order, and average CKA with the target."""
     figure, (above, below) = plt.subplots(2, 1, figsize=(6.6, 4.6), sharex=True)
-    panels: Mapping[Axes, dict[str, tuple[str, str]]] = {
-        above: {"training images": ("fitted", "training"), "test images": ("tested", "test")},
-        below: {"training images": ("average_training", "training"), "test images": ("average_test", "test")},
+    panels: Mapping[Axes, tuple[str, dict[str, str]]] = {
+        above: ("accuracy", {"training": "fitted", "test": "tested"}),
+        below: ("target", {"training": "average_training", "test": "average_test"}),
     }
-    for ax, lines in panels.items():
-        for label, (column, color) in lines.items():
-            ax.plot(table[column].to_numpy(), ".-", lw=1.1, color=COLORS[color], label=label)
+    for ax, (color, lines) in panels.items():
+        for images, column in lines.items():
+            look = dict(color=COLORS[color], ls=DASHES[images], label=f"{images} images")
+            ax.plot(table[column].to_numpy(), marker=".", lw=1.1, **look)
         ax.legend()
     above.set(ylabel="accuracy", ylim=(0, 1.03))
     below.set(ylabel="average target CKA", xlabel="configurations, by test accuracy", ylim=(0, None))
@@ -148,8 +151,9 @@ def loss_and_accuracy(table: pd.DataFrame) -> Figure:
     columns = {"loss_augmented": "augmented as in training", "loss_without_augmentation": "as they are"}
     for ax, (column, title) in zip(axes, columns.items(), strict=True):
         for augmented, part in table.groupby("augment"):
-            label = "augmented" if augmented else "not augmented"
-            ax.plot(part[column], part["tested"], "o", ms=4.5, color=f"C{int(augmented)}", label=label)
+            ink = mpl.rcParams["text.color"]
+            filled, label = (ink, "augmented") if augmented else ("none", "not augmented")
+            ax.plot(part[column], part["tested"], "o", ms=5, color=ink, mfc=filled, label=label)
         ax.set(xscale="log", xlabel="training loss", title=title)
     axes[0].set(ylabel="test accuracy")
     axes[1].legend(title="configuration", loc="upper left", bbox_to_anchor=(1, 1))
@@ -180,23 +184,27 @@ def lens(rows: pd.DataFrame, role: str) -> Figure:
     return figure
 
 
-def ranks(three: pd.DataFrame) -> Figure:
-    """Effective ranks of layers 9 and 10 from the start to the end of training, network by network."""
-    figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.4), sharey=True)
+def through_time(three: pd.DataFrame) -> Figure:
+    """Gap and effective rank of layers 9 and 10 of the three networks at three times: means over groups."""
+    figure, axes = plt.subplots(2, 2, figsize=(7.4, 5.4), sharex=True, sharey="row")
     times = ["start", "early", "end"]
-    looks = three[
-        (three["kind"] == "layer") & (three["images"] == "training") & (three["features"] == "means")
-    ]
-    for column, ax in enumerate(axes):
-        layer = 9 + column
-        for (role, _), line in looks[looks["layer"] == layer].groupby(["role", "cell"]):
-            ax.plot(times, line.set_index("time")["rank"].reindex(times), ".-", lw=1.1, color=COLORS[role])
+    rows = {"gap": "gap (decades)", "rank": "effective rank"}
+    for row, (value, label) in zip(axes, rows.items(), strict=True):
+        found = [tables.spectra(three, value, time=time) for time in times]
+        mean = pd.DataFrame([one.mean() for one in found], times)
+        error = pd.DataFrame([one.std() / len(one) ** 0.5 for one in found], times)
+        for role, mark in MARKS.items():
+            for layer, ax in zip((9, 10), row, strict=True):
+                line, bars = mean[role, layer], error[role, layer]
+                look = dict(color=mpl.rcParams["text.color"], lw=1.1, marker=mark, label=role)
+                ax.errorbar(times, line, yerr=bars, **look)
+        row[0].set_ylabel(label)
+    for ax in axes[1]:
         ax.axhline(9, color="0.5", ls=":", lw=1)
-        ax.set(title=f"layer {layer}", yscale="log")
-    for role in (tables.WORST, tables.POOR, tables.BEST):
-        axes[1].plot([], [], color=COLORS[role], label=role)
-    axes[0].set_ylabel("effective rank")
-    axes[1].legend(loc="upper left", bbox_to_anchor=(1, 1))
+        ax.set_yscale("log")
+    for layer, ax in zip((9, 10), axes[0], strict=True):
+        ax.set_title(f"layer {layer}")
+    axes[0, 1].legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -206,10 +214,8 @@ def through_training(networks: pd.DataFrame) -> Figure:
     for ax, images in zip(axes, ("training", "test"), strict=True):
         for time in ("start", "early", "end"):
             found = tables.layers(networks, "target", images=images, time=time)
-            low, high = found.mean() - found.std(), found.mean() + found.std()
-            ax.plot(found.mean(), ".-", color=COLORS[time], label=time)
-            ax.fill_between(found.columns, low, high, color=COLORS[time], alpha=0.2, lw=0)
-        ax.set(title=f"{images} images", xlabel="layer", xticks=list(found.columns), ylim=(0, None))
+            _over_depth(ax, found, COLORS[time], time)
+        ax.set(title=f"{images} images", ylim=(0, None))
     axes[0].set_ylabel("target CKA")
     axes[1].legend(loc="upper left")
     return figure
