@@ -254,7 +254,8 @@ def judge(root: Path, page: str, retired: Iterable[str] = ()) -> list[str]:
     assert record is not None
     now = {id: one["record"] for id, one in found.run["claims"].items()}
     then = record.run["claims"]
-    _none_lost(page, set(then), set(now) | set(retired))
+    # A claim that has moved to another page is not lost: its row is there.
+    _none_lost(page, set(then), set(claims.read(root, page.partition("/")[0])) | set(retired))
     # What work a page has is no result of the run, but what the page says today.
     write_json(record.place / RUN, {**record.run, "claims": now, "work": found.run.get("work", {})})
     return [
