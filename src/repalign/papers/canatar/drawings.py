@@ -178,9 +178,11 @@ def lens(rows: pd.DataFrame, role: str) -> Figure:
             ax.axvline(10, color="0.5", ls=":", lw=1)
     axes[0, 0].set(ylabel="eigenvalue")
     axes[1, 0].set(ylabel="cumulative power")
-    handles, labels = axes[1, 1].get_legend_handles_labels()
+    handles, labels = axes[0, 1].get_legend_handles_labels()
     order = [labels.index(name) for name in ("start", "early", "end") if name in labels]
-    axes[1, 1].legend([handles[i] for i in order], [labels[i] for i in order], loc="lower right")
+    axes[0, 1].legend(
+        [handles[i] for i in order], [labels[i] for i in order], loc="upper left", bbox_to_anchor=(1, 1)
+    )
     return figure
 
 
@@ -202,6 +204,8 @@ def through_time(three: pd.DataFrame) -> Figure:
     for ax in axes[1]:
         ax.axhline(9, color="0.5", ls=":", lw=1)
         ax.set_yscale("log")
+        ax.set_yticks([5, 10, 20, 40], ["5", "10", "20", "40"])
+        ax.minorticks_off()
     for layer, ax in zip((9, 10), axes[0], strict=True):
         ax.set_title(f"layer {layer}")
     axes[0, 1].legend(loc="upper left", bbox_to_anchor=(1, 1))
@@ -227,7 +231,7 @@ def probes(networks: pd.DataFrame) -> Figure:
     figure, ax = plt.subplots(figsize=(5.2, 4.4))
     for layer, part in rows.groupby("layer"):
         label = str(int(layer))
-        ax.loglog(part["predicted"], part["measured"], "o", ms=3, color=shade(int(layer)), label=label)
+        ax.plot(part["predicted"], part["measured"], "o", ms=3, color=shade(int(layer)), label=label)
     both = rows[["measured", "predicted"]].to_numpy()
     ends = [both.min(), both.max()]
     ax.plot(ends, ends, color="0.5", lw=1, ls="--", zorder=0)
