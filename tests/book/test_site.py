@@ -174,6 +174,8 @@ def test_page_in_a_browser(visit, site, file):
         assert formulas
         assert shown
         assert page.locator(".ra-card").count()
+        for answer in page.locator(".ra-opening").all():
+            assert answer.bounding_box()["y"] < 700, "the answer is on the first screen"
         check_switch(page)
 
     for scheme in ("light", "dark"):
