@@ -35,7 +35,7 @@ def values(seed, shift=0.0):
     return [{"value": 1.0 + seed, "word": "a"}, {"value": 2.0 + shift, "more": 1}]
 
 
-def again(fn=values, configs=SEEDS, tolerance=1e-6, seconds=None, change=None, **common):
+def again(fn=values, configs=SEEDS, tolerance=1e-6, seconds=None, change=None, trained=False, **common):
     """Record a sweep of ``values``, verify it with ``fn``; what was found."""
     found = sweep.run(values, SEEDS, None, {})
     table, cells = found.table, found.cells
@@ -43,7 +43,7 @@ def again(fn=values, configs=SEEDS, tolerance=1e-6, seconds=None, change=None, *
         cells["seconds"] = seconds
     if change:
         change(table, cells)
-    verify.check(fn, configs, None, common, "values", table, cells, tolerance)
+    verify.check(fn, configs, None, common, "values", table, cells, tolerance, trained)
     (place,) = Path(os.environ["REPALIGN_OUT"]).glob("*.verified.json")
     return json.loads(place.read_text())
 
@@ -57,6 +57,22 @@ def test_a_number_that_moved_is_measured_against_its_size_and_named():
     found = again(shift=0.5)
     assert found["largest"] == pytest.approx(0.2)
     assert found["worst"] == "value of seed=0"
+
+
+def test_of_a_trained_network_a_number_is_measured_against_the_spread_of_such_numbers():
+    """Values of rows with the word spread by 1.1, those without by nothing: these keep their own size."""
+    moved = again(lambda seed: [{"value": 1.5 + seed, "word": "a"}, values(seed)[1]], trained=True)
+    assert moved["largest"] == pytest.approx(0.5 / 1.5)
+    small = again(
+        lambda seed: [{"value": 0.1, "word": "a"} if seed == 0 else values(seed)[0], values(seed)[1]],
+        change=lambda table, cells: table.__setitem__("value", table["value"].replace(1.0, 0.01)),
+        trained=True,
+    )
+    spread = pd.Series([0.01, 2.0, 3.0, 4.0]).std(ddof=0)
+    assert small["largest"] == pytest.approx(0.09 / spread)
+    assert again(shift=0.5, trained=True)["largest"] == pytest.approx(0.2)
+    other = again(lambda seed: [{**values(seed)[0], "word": "b"}, values(seed)[1]], trained=True)
+    assert other["worst"] == "word of seed=0"
 
 
 def test_rounding_around_zero_is_none():
@@ -155,7 +171,7 @@ def test_a_number_changed_in_the_library_is_found_and_a_new_name_is_none(root):
     done = repalign(root, "verify")
     refused(done, "a record and the code do not agree: see above")
     assert "toy/01_a, sweep measured: value of seed=20" in done.stderr
-    assert "(relative) from the record, more than 1e-06. Find what changed, or record" in done.stderr
+    assert "from the record, more than 1e-06 of its size. Find what changed, or record" in done.stderr
     # A difference is not written down as a verification.
     assert json.loads((record_of(root) / "verified.json").read_text()) == [noted]
 

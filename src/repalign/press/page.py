@@ -112,6 +112,7 @@ class Page:
         data: Any = None,
         name: str = "",
         tolerance: float = verify.TOLERANCE,
+        trained: bool = False,
         **common: Any,
     ) -> pd.DataFrame:
         """``fn(**config, **common)`` for each of ``configs``, in parallel, as one table.
@@ -119,7 +120,8 @@ class Page:
         ``fn`` returns rows: a dict, a list of dicts or a frame. ``data`` is a data set, several, or a
         function that loads them (it is not called where the table comes from the record); cells get it
         first. The table is kept under ``name``, by default the function's. ``tolerance`` is how far, relative
-        to its size, a value may move on another processor: rounding, unless a network is trained.
+        to its size, a value may move on another processor: rounding, unless a network is ``trained``; then
+        the size is the spread of such values over the record, where that is larger.
         """
         name = name or fn.__name__
         if name in self._tables and not self._by_hand:
@@ -134,7 +136,7 @@ class Page:
         assert self._record is not None
         table, cells = self._record.sweep(name)
         if self._mode == "verify":
-            verify.check(fn, configs, data, common, name, table, cells, tolerance)
+            verify.check(fn, configs, data, common, name, table, cells, tolerance, trained)
         self._tables[name] = table
         return table
 

@@ -42,8 +42,14 @@ def check(
     table: pd.DataFrame,
     cells: pd.DataFrame,
     tolerance: float,
+    trained: bool = False,
 ) -> None:
-    """Compute some cells of the recorded sweep ``name`` again, compare, and note what was found."""
+    """Compute some cells of the recorded sweep ``name`` again, compare, and note what was found.
+
+    Where networks are ``trained``, a difference counts beside the spread of such values over the record:
+    rounding on another processor ends in another network, and small values of two networks have no size in
+    common.
+    """
     now = ["; ".join(f"{k}={sweep_.label(v)}" for k, v in config.items()) for config in configs]
     if now != cells["configuration"].tolist():
         raise DifferenceError(
@@ -56,6 +62,7 @@ def check(
     mark = sweep_.fingerprint_of(data)
     first = () if data is None else (data,)
     arguments = [(first, {**configs[place], **common}) for place in chosen]
+    spread = _Spread(table, set().union(*configs)) if trained else None
     largest, worst = 0.0, ""
     for place, outcome in cells_.compute(fn, arguments, min(cells_.jobs(), len(arguments))):
         cell = chosen[place]
@@ -66,7 +73,7 @@ def check(
                 f"the cell {now[cell]} of {name} fails today: {outcome.error.splitlines()[-1]}"
             )
         recorded = table[table[sweep_.CELL] == cell].drop(columns=[sweep_.CELL, *configs[cell]])
-        apart, column = _apart(store.plain(outcome.value, name), recorded)
+        apart, column = _apart(store.plain(outcome.value, name), recorded, spread)
         if apart > largest or not worst:
             largest, worst = max(apart, largest), f"{column} of {now[cell]}"
     found = {
@@ -97,8 +104,36 @@ def _cheapest(cells: pd.DataFrame, budget: float) -> list[int]:
     return chosen
 
 
-def _apart(rows: list[dict[str, Any]], recorded: pd.DataFrame) -> tuple[float, str]:
-    """The largest relative difference between the rows of a cell and the recorded ones, and its column."""
+class _Spread:
+    """The standard deviation of every column over the recorded rows that have the same texts.
+
+    ``given`` names the columns that a cell's rows do not have themselves: those of its configuration.
+    """
+
+    def __init__(self, table: pd.DataFrame, given: set[str]) -> None:
+        values = table.drop(columns=[sweep_.CELL, *given])
+        numbers = values.select_dtypes("number")
+        self._texts = [name for name in values if name not in numbers]
+        # A text that a row does not have is None in the row and may be NaN in the table.
+        texts = values[self._texts].astype(object).where(values[self._texts].notna(), None)
+        kinds = [self._kind(row) for row in texts.to_dict("records")]
+        self._found = numbers.groupby(kinds).std(ddof=0).fillna(0.0).to_dict("index")
+
+    def _kind(self, row: Mapping[str, Any]) -> str:
+        return "; ".join(str(row.get(name)) for name in self._texts)
+
+    def of(self, row: Mapping[str, Any], column: str) -> float:
+        """The spread of ``column`` over rows like ``row``; 0 where there are none."""
+        return float(self._found.get(self._kind(row), {}).get(column, 0.0))
+
+
+def _apart(
+    rows: list[dict[str, Any]], recorded: pd.DataFrame, spread: _Spread | None = None
+) -> tuple[float, str]:
+    """The largest difference between the rows of a cell and the recorded ones, and its column.
+
+    It is relative to the size of the value, or to the spread of such values where that is larger.
+    """
     if len(rows) != len(recorded):
         return float("inf"), f"the number of rows, {len(rows)} beside {len(recorded)},"
     largest, worst = 0.0, "no column"
@@ -111,9 +146,13 @@ def _apart(rows: list[dict[str, Any]], recorded: pd.DataFrame) -> tuple[float, s
             # A row without a value has none in the table either.
             value = row.get(column)
             value = float("nan") if value is None and was != was else value
-            if isinstance(value, float) and isinstance(was, (int, float)) and abs(value - was) < ZERO:
-                continue
             apart = store.same(value, was)
+            if isinstance(value, (int, float)) and isinstance(was, (int, float)) and 0 < apart < float("inf"):
+                if abs(value - was) < ZERO:
+                    continue
+                if spread:
+                    size = max(abs(value), abs(was))
+                    apart *= size / max(size, spread.of(row, column))
             if apart > largest:
                 largest, worst = apart, column
     return largest, worst
@@ -133,7 +172,7 @@ def summarize(record: records.Record, out: Path, root: Path) -> dict[str, Any]:
         if one["largest"] > one["tolerance"]:
             raise DifferenceError(
                 f"{record.page}, sweep {one['sweep']}: {one['worst']} differs by {one['largest']:.2g} "
-                f"(relative) from the record, more than {one['tolerance']:g}. Find what changed, or record "
+                f"from the record, more than {one['tolerance']:g} of its size. Find what changed, or record "
                 "the page again."
             )
     origin = provenance.ask(root)

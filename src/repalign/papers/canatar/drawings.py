@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from typing import Any
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -137,7 +139,7 @@ def accuracy_and_average(table: pd.DataFrame) -> Figure:
     }
     for ax, (color, lines) in panels.items():
         for images, column in lines.items():
-            look = dict(color=COLORS[color], ls=DASHES[images], label=f"{images} images")
+            look: dict[str, Any] = dict(color=COLORS[color], ls=DASHES[images], label=f"{images} images")
             ax.plot(table[column].to_numpy(), marker=".", lw=1.1, **look)
         ax.legend()
     above.set(ylabel="accuracy", ylim=(0, 1.03))

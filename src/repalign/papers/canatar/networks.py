@@ -105,7 +105,7 @@ SETTINGS: dict[str, dict[str, Any]] = dict(
         draws=8,
     ),
 )
-# How far a trained network's numbers may move on another processor, relative to themselves.
+# How far a trained network's numbers may move on another processor, relative to their size or spread.
 TOLERANCE = 0.5
 
 
@@ -128,7 +128,7 @@ def forty_eight(settings: Any, device: str) -> dict[str, Any]:
     chosen = {"runs", "batches", "rates"}
     shared = {name: getattr(settings, name) for name in SETTINGS["paper"] if name not in chosen}
     sets = partial(_sets, max(10_000, settings.n), settings.n_test)
-    return dict(configs=configs, data=sets, tolerance=TOLERANCE, device=device, **shared)
+    return dict(configs=configs, data=sets, trained=True, tolerance=TOLERANCE, device=device, **shared)
 
 
 def _sets(n: int, n_test: int) -> list[Dataset]:

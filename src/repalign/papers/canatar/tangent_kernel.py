@@ -207,7 +207,7 @@ def tangent_common(settings: Any) -> dict[str, Any]:
     given = settings.as_dict()
     names = ("n", "n_test", "n_kernel", "n_operator", "batch", "looks", "width", "depth")
     sizes = {name: given[name] for name in names}
-    return dict(data=digits, tolerance=TANGENT_TOLERANCE, **sizes)
+    return dict(data=digits, trained=True, tolerance=TANGENT_TOLERANCE, **sizes)
 
 
 def tangent_work(settings: Any) -> float:
