@@ -10,8 +10,6 @@
 #     name: python3
 # ---
 
-# %%
-
 # %% [markdown]
 # # What tells the accuracy of a network?
 #

@@ -10,8 +10,6 @@
 #     name: python3
 # ---
 
-# %%
-
 # %% [markdown]
 # # Three networks under the lens
 #

@@ -10,8 +10,6 @@
 #     name: python3
 # ---
 
-# %%
-
 # %% [markdown]
 # # How many samples does a kernel need?
 #
