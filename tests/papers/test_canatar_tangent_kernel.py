@@ -108,8 +108,19 @@ def test_alignments_and_shares_are_those_of_the_definitions(runs):
     p = eigenvalues / eigenvalues.sum()
     rank = float((-p * p.log()).sum().exp())
     assert value(start, what="rank", of="NTK") == pytest.approx(rank, rel=1e-4)
-    distance = value(start, what="distance from rank 9", of="NTK")
-    assert distance == pytest.approx(abs(math.log(rank / 9)), rel=1e-3)
+    octaves = canatar.octaves_from_nine(pd.DataFrame({"start": [rank, 18.0]}))["start"]
+    assert octaves.tolist() == pytest.approx([math.log(rank / 9) / math.log(2), 1.0])
+    terms = {
+        canatar.PENULTIMATE: parts["head"],
+        canatar.GRADIENT: sum(part for name, part in parts.items() if name != "head"),
+    }
+    for (name, kernel), pair in zip(terms.items(), canatar.TERM_PAIRS, strict=True):
+        wanted = cosine(H @ kernel @ H, H @ kernels["target"] @ H)
+        assert value(start, what="CKA", of=pair) == pytest.approx(wanted, rel=1e-4)
+        p = torch.linalg.eigvalsh(H @ kernel @ H).clamp(min=1e-300)
+        p = p / p.sum()
+        wanted = float((-p * p.log()).sum().exp())
+        assert value(start, what="rank", of=name) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_operator_alignment_is_that_of_all_outputs_in_one_column(runs):

@@ -55,10 +55,12 @@ from repalign.papers.canatar.tables import (
     within,
 )
 from repalign.papers.canatar.tangent_kernel import (
+    GRADIENT,
     OPERATOR,
     PENULTIMATE,
     TANGENT_PAIRS,
     TANGENT_SETTINGS,
+    TERM_PAIRS,
     chain_shares,
     tangent_common,
     tangent_evolution,
@@ -67,6 +69,7 @@ from repalign.papers.canatar.tangent_kernel import (
 )
 from repalign.papers.canatar.tangent_views import (
     alignments_through_training,
+    octaves_from_nine,
     penultimate_shares,
     rank_and_power,
     tangent_changes,
@@ -76,6 +79,7 @@ from repalign.papers.canatar.tangent_views import (
     tangent_spectra,
     tangent_stages,
     tangent_start_and_end,
+    two_terms,
 )
 
 __all__ = [
@@ -83,6 +87,7 @@ __all__ = [
     "BEST",
     "COLORS",
     "FACTORS",
+    "GRADIENT",
     "OPERATOR",
     "PENULTIMATE",
     "POOR",
@@ -91,6 +96,7 @@ __all__ = [
     "SHAPES",
     "TANGENT_PAIRS",
     "TANGENT_SETTINGS",
+    "TERM_PAIRS",
     "WORST",
     "accuracies",
     "accuracy_and_average",
@@ -114,6 +120,7 @@ __all__ = [
     "lost_by_resemblance",
     "means_and_maps",
     "network",
+    "octaves_from_nine",
     "ours_and_printed",
     "paired",
     "penultimate_shares",
@@ -142,6 +149,7 @@ __all__ = [
     "through_training",
     "training_and_test",
     "training_beside_test",
+    "two_terms",
     "within",
     "work",
 ]

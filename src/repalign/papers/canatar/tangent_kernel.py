@@ -17,13 +17,16 @@ from repalign.alignment import kernel_spectrum
 from repalign.data import Dataset
 from repalign.kernels import center, effective_rank, gram, kta
 from repalign.machine import devices
-from repalign.papers.canatar.networks import CLASSES, TARGET_RANK
+from repalign.papers.canatar.networks import CLASSES
 
 # The three alignments of the paper's figure 7.
 TANGENT_PAIRS = ("NTK–target", "NTK–network", "network–target")
 OPERATOR = "operator NTK–target"
-PENULTIMATE = "penultimate"
-# A column for each profile: the network and the training are the paper's but for rate and epochs.
+# The two terms of equation 8: the kernel of the last weights, and the sum of all others.
+PENULTIMATE, GRADIENT = "penultimate", "gradient"
+TERM_PAIRS = (f"{PENULTIMATE}–target", f"{GRADIENT}–target")
+# A column for each profile: the network and the training are the paper's but for rate and epochs. A sweep of
+# its own has the paper's rate, 0.1.
 _NETWORK = dict(width=200, depth=4)
 TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
     smoke=dict(
@@ -63,8 +66,8 @@ TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
         n_test=10_000,
         n_kernel=400,
         n_operator=100,
-        epochs=200,
-        epochs_at_high_rate=5,
+        epochs=300,
+        epochs_at_high_rate=30,
         batch=500,
         looks=14,
         trials=20,
@@ -73,13 +76,13 @@ TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
     ),
     paper=dict(
         _NETWORK,
-        rates=(0.1, 0.007),
+        rates=(0.007, 0.001),
         n=10_000,
         n_test=10_000,
         n_kernel=5000,
         n_operator=1000,
         epochs=3000,
-        epochs_at_high_rate=5,
+        epochs_at_high_rate=3000,
         batch=500,
         looks=30,
         trials=20,
@@ -91,7 +94,12 @@ TANGENT_SETTINGS: dict[str, dict[str, Any]] = dict(
 # network, and small eigenvalues of two networks differ by up to two thirds.
 TANGENT_TOLERANCE = 0.8
 # What a kernel that is the same for all images says, by its name.
-_CONSTANT = {"NTK": "the NTK is the same for all images", "network": "the output is the same for all images"}
+_CONSTANT = {
+    "NTK": "the NTK is the same for all images",
+    "network": "the output is the same for all images",
+    PENULTIMATE: "the last hidden layer is the same for all images",
+    GRADIENT: "the gradient kernel is the same for all images",
+}
 _NOTHING = 1e-12  # a centered kernel below this share of the kernel itself is what rounding leaves
 
 
@@ -211,15 +219,17 @@ def tangent_common(settings: Any) -> dict[str, Any]:
 
 
 def tangent_work(settings: Any) -> float:
-    """Floating-point operations of training and of the kernels at every look."""
+    """Floating-point operations of training and of the kernels at every look, at all three rates."""
     weights = settings.width * (784 + (settings.depth - 1) * settings.width + CLASSES)
-    training = 6 * weights * settings.n * settings.epochs
+    epoch = 6 * weights * settings.n
     # Twice, on training and on test images: gradients of each output, and products of all pairs of images.
     widths = 784 + 2 * settings.depth * settings.width + CLASSES
     kernels = 2 * (4 * CLASSES * weights * settings.n_kernel + 2 * CLASSES * widths * settings.n_kernel**2)
     whole = 2 * (2 * widths * (CLASSES * settings.n_operator) ** 2)
+    looks = settings.looks * (kernels + whole)
     networks = settings.runs + settings.runs_elsewhere * (len(settings.rates) - 1)
-    return networks * (training + settings.looks * (kernels + whole))
+    at_high_rate = settings.runs_elsewhere * (settings.epochs_at_high_rate * epoch + looks)
+    return networks * (settings.epochs * epoch + looks) + at_high_rate
 
 
 def tangent_evolution(
@@ -315,10 +325,12 @@ def _look(
     parts = {
         _name(layer): kernel / CLASSES for layer, kernel in tangent.layer_kernels(exact, x, "trace").items()
     }
-    whole = torch.stack(list(parts.values())).sum(0)
+    rest = torch.stack([part for name, part in parts.items() if name != PENULTIMATE]).sum(0)
+    terms = {PENULTIMATE: parts[PENULTIMATE], GRADIENT: rest}
+    whole = parts[PENULTIMATE] + rest
     with torch.no_grad():
         network = gram(exact(x))
-    yield from _alignments({"NTK": whole, "target": gram(target), "network": network})
+    yield from _alignments({"NTK": whole, "target": gram(target), "network": network, **terms})
     yield from _operator_alignments(exact, x[:n_operator], target[:n_operator])
     if _is_constant(whole):
         for name in parts:
@@ -330,7 +342,9 @@ def _look(
         yield _row("share", name, value)
         yield _row("share of trace", name, float(flat[name].trace()) / trace)
     if in_full:
-        yield from _spectrum(whole, target)
+        for name, kernel in {"NTK": whole, **terms}.items():
+            yield from _rank_and_power(name, kernel, target)
+        yield from _modes(whole, target)
 
 
 def _row(what: str, of: str, value: float, reason: str = "", mode: int | None = None) -> dict[str, Any]:
@@ -354,7 +368,7 @@ def _live_units(net: nn.Module, x: Tensor) -> Iterator[dict[str, Any]]:
 def _alignments(kernels: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
     """KTA of each pair, and CKA, for which both kernels are centered."""
     constant = {name: _is_constant(kernel) for name, kernel in kernels.items()}
-    for pair in TANGENT_PAIRS:
+    for pair in (*TANGENT_PAIRS, *TERM_PAIRS):
         first, second = pair.split("–")
         reason = next((_CONSTANT[name] for name in (first, second) if constant[name]), "")
         if reason:
@@ -384,14 +398,21 @@ def _operator_alignments(net: nn.Module, x: Tensor, target: Tensor) -> Iterator[
         yield _row(what, OPERATOR, float(value))
 
 
-def _spectrum(ntk: Tensor, target: Tensor) -> Iterator[dict[str, Any]]:
-    """Eigenvalues of the NTK and cumulative power of the labels; effective rank once centered."""
-    rank = float(effective_rank(center(ntk)))
-    yield _row("rank", "NTK", rank)
-    yield _row("distance from rank 9", "NTK", abs(math.log(rank / TARGET_RANK)))
+def _rank_and_power(name: str, kernel: Tensor, target: Tensor) -> Iterator[dict[str, Any]]:
+    """Effective rank once centered, and the labels' power in the first ten modes of the kernel as it is."""
+    if _is_constant(kernel):
+        yield _row("rank", name, math.nan, _CONSTANT[name])
+        yield _row("power", name, math.nan, _CONSTANT[name])
+        return
+    power = kernel_spectrum(kernel, target).power[:CLASSES]
+    yield _row("rank", name, float(effective_rank(center(kernel))))
+    yield _row("power", name, float(power.sum() / target.square().sum()))
+
+
+def _modes(ntk: Tensor, target: Tensor) -> Iterator[dict[str, Any]]:
+    """Eigenvalues of the NTK, and cumulative power of the labels in its modes."""
     found = kernel_spectrum(ntk, target)
     power = found.power.sum(1).cumsum(0) / target.square().sum()
-    yield _row("power", "NTK", float(power[:CLASSES][-1]))
     for mode in plots.spread(len(ntk), 50).tolist():
         yield _row("eigenvalue", "mode", float(found.eigenvalues[mode - 1]) / len(ntk), mode=mode)
         yield _row("cumulative power", "mode", float(power[mode - 1]), mode=mode)

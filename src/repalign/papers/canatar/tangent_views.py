@@ -7,13 +7,20 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repalign.papers.canatar.networks import CLASSES
-from repalign.papers.canatar.tangent_kernel import OPERATOR, PENULTIMATE, TANGENT_PAIRS
+from repalign.papers.canatar.networks import CLASSES, TARGET_RANK
+from repalign.papers.canatar.tangent_kernel import (
+    GRADIENT,
+    OPERATOR,
+    PENULTIMATE,
+    TANGENT_PAIRS,
+    TERM_PAIRS,
+)
 from repalign.plots.frames import averaged
 
 # One color for each meaning, one dash for each set of images, throughout the page.
@@ -81,9 +88,25 @@ def tangent_start_and_end(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, names=["kernels"])
 
 
+def octaves_from_nine(ranks: pd.DataFrame) -> pd.DataFrame:
+    """How far ranks lie above that of the centered labels: 1 is twice as high, -1 half."""
+    return np.log2(ranks / TARGET_RANK)
+
+
 def rank_and_power(runs: pd.DataFrame) -> pd.DataFrame:
     """Effective rank of the centered NTK, and power of the labels in its first ten modes."""
     return _start_and_end(runs, {"effective rank": ("rank", "NTK"), "C(10)": ("power", "NTK")})
+
+
+def two_terms(runs: pd.DataFrame) -> pd.DataFrame:
+    """What the two terms of the NTK look like at the end: means over the networks that trained."""
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for term, pair in zip((PENULTIMATE, GRADIENT), TERM_PAIRS, strict=True):
+        columns = {"CKA with labels": ("CKA", pair), "rank": ("rank", term), "C(10)": ("power", term)}
+        for name, (what, of) in columns.items():
+            for images, rate, values in tangent_stages(runs, what, of):
+                rows.setdefault((images, f"{rate:g}"), {})[f"{term}: {name}"] = values["end"].mean()
+    return pd.DataFrame(rows).T.rename_axis(["images", "rate"])
 
 
 def penultimate_shares(runs: pd.DataFrame) -> pd.DataFrame:
