@@ -232,13 +232,16 @@ def test_what_was_found_is_written_for_a_verdict(root):
     claims_of(root).write_text(
         claims_of(root).read_text() + 'found = "It is {mean.mean:.2f}."\nfound_for = "PARTLY"\n'
     )
-    (problem,) = records.problems(root, PAGE)
+    assert records.problems(root, PAGE) == []  # the book can be read meanwhile: it says "to be written"
+    (problem,) = records.unwritten(root, PAGE)
     assert "toy.01_a found was written for PARTLY, and its record says REPRODUCED" in problem
+    refused(repalign(root, "claims", "--check"), "toy.01_a found was written for PARTLY")
+    assert "To be written" in ran(root, "claims").stdout
 
 
 def test_the_recorded_tables_are_judged_again_on_request(root):
     """A claim's function may be mended without a run: the book asks for it, and the record says so then."""
-    edit(page_of(root), 'runs["value"], 0.5)', 'runs["value"], 5.0)')
+    edit(page_of(root), 'runs["value"], 0.5)', '-runs["value"], 0.5)')
     refused(
         repalign(root, "book", "--records"),
         "toy.01_a is kept as REPRODUCED, and its record says NOT REPRODUCED",
@@ -248,7 +251,50 @@ def test_the_recorded_tables_are_judged_again_on_request(root):
     assert done.stdout == "toy/01_a: toy.01_a: REPRODUCED to NOT REPRODUCED\n"
     assert facts_of(record_of(root))["claims"]["toy.01_a"]["verdict"] == "NOT REPRODUCED"
     assert facts_of(record_of(root))["criteria"] == {"toy.01_a": "the mean of the runs lies above 0.5"}
+    assert [one.endswith(": REPRODUCED") for one in records.newest(root, PAGE).earlier("toy.01_a")] == [True]
     assert records.problems(root, PAGE) == []
+
+
+def test_a_bound_does_not_move_once_the_tables_are_seen(root):
+    edit(page_of(root), 'runs["value"], 0.5)', 'runs["value"], 0.4)')
+    kept = (record_of(root) / "run.json").read_bytes()
+    done = repalign(root, "record", "--judge")
+    refused(done, "the bound of 'mean' of toy.01_a is not the one that it was recorded with")
+    assert (record_of(root) / "run.json").read_bytes() == kept
+
+
+def test_a_claim_is_not_added_to_tables_that_are_seen(root):
+    more = claims_of(root).read_text().replace("toy.01_a", "toy.more").replace("above 0.5", "above 0.6")
+    claims_of(root).write_text(claims_of(root).read_text() + more)
+    judging = page_of(root).read_text().partition('@page.claim("toy.01_a", runs)')[2].partition("\n# %%")[0]
+    edit(page_of(root), "page.end()", f'@page.claim("toy.more", runs){judging}\npage.end()')
+    refused(repalign(root, "record", "--judge"), "the criterion of toy.more is in no record of this chapter")
+
+
+def revise(root, was):
+    """A weaker criterion that says so, and the bound to it."""
+    weaker = was.replace("0.5", "0.4")
+    edit(claims_of(root), was, weaker)
+    revised = f'revised = [{{ date = 2026-11-02, reason = "too strong", was = "{was}" }}]\n'
+    claims_of(root).write_text(claims_of(root).read_text() + revised)
+    edit(page_of(root), 'runs["value"], 0.5)', 'runs["value"], 0.4)')
+
+
+def test_a_criterion_is_not_weakened_on_seeds_that_are_seen(root):
+    was = "the mean of the runs lies above 0.5"
+    revise(root, was)
+    commit(root)
+    ran(root, "run", "--profile", "desktop", "--fresh")
+    refused(repalign(root, "record"), "revised after seeds 200 to 203 had been seen: run on new ones")
+    edit(page_of(root), "paper=dict(runs=4, n=50),", "paper=dict(runs=4, n=50),\n    first_seed=300,")
+    commit(root)
+    ran(root, "run", "--profile", "desktop", "--fresh")
+    ran(root, "record")
+    assert facts_of(record_of(root))["criteria"] == {"toy.01_a": was.replace("0.5", "0.4")}
+    claims_of(root).write_text(claims_of(root).read_text().partition("revised")[0].replace("0.4", "0.3"))
+    commit(root)
+    ran(root, "run", "--profile", "desktop", "--fresh")
+    refused(repalign(root, "record"), "is not that of the record before, and revised does not say so")
 
 
 def test_the_command_goes_on_after_a_page_that_it_refuses(root):

@@ -176,6 +176,13 @@ def test_a_number_changed_in_the_library_is_found_and_a_new_name_is_none(root):
     assert json.loads((record_of(root) / "verified.json").read_text()) == [noted]
 
 
+def test_settings_of_the_record_are_locked(root):
+    edit(page_of(root), "desktop=dict(runs=4, n=5),", "desktop=dict(runs=4, n=6),")
+    done = repalign(root, "verify")
+    refused(done, "a record and the code do not agree")
+    assert "toy/01_a has other settings than its record (n 6, recorded 5)" in done.stderr
+
+
 def test_a_renamed_sweep_is_told_how_to_keep_its_record(root):
     edit(root / TOY, "def measured(", "def measure(")
     edit(page_of(root), "toy.measured", "toy.measure")

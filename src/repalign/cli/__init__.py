@@ -332,7 +332,8 @@ def claims(
     chosen = project.find(root, patterns)
     if check:
         wrong = project.disagreements(root)
-        wrong += [problem for page in chosen for problem in records.problems(root, page.name)]
+        for check_record in (records.problems, records.unwritten):
+            wrong += [problem for page in chosen for problem in check_record(root, page.name)]
         if wrong:
             raise UserError("; ".join(wrong) + ".")
         count = sum(len(claims_.of_page(root, page.name)) for page in chosen)
@@ -377,7 +378,9 @@ def _evidence(root: Path, page: Source, profile: str, *, or_recorded: bool) -> l
         return list(last.evidence(rows, page.name, record is not None).values()) if last else []
     kept = records.newest(root, page.name) if or_recorded else None
     if kept:
-        return list(kept.run["claims"].values())
+        # The words are today's: only the verdict and what it follows from belong to the record.
+        rows, judged = claims_.of_page(root, page.name), kept.run["claims"]
+        return [{**judged[id], **claims_.texts(rows[id], judged[id], True)} for id in rows if id in judged]
     if not (live / records.RUN).is_file():
         return []
     return [one["live"] for one in records.read(live, page.name).run["claims"].values() if "live" in one]

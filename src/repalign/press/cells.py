@@ -240,15 +240,18 @@ def _alone() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     threads, dtype, told = torch.get_num_threads(), torch.get_default_dtype(), os.environ.get(JOBS)
+    precision = torch.get_float32_matmul_precision()
     with threadpool_limits(1):
         torch.set_num_threads(1)
         torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
         os.environ[JOBS] = "1"
         try:
             yield
         finally:
             torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
+            torch.set_float32_matmul_precision(precision)
             if told is None:
                 os.environ.pop(JOBS, None)  # another thread of a Dask worker may have been here
             else:

@@ -228,6 +228,18 @@ def sentence(claim: Claim, judged: Mapping[str, Any]) -> str:
     return filled(claim, judged)
 
 
+def texts(claim: Claim, judged: Mapping[str, Any], recorded: bool) -> dict[str, Any]:
+    """What claims.toml says of a claim today, for its card; what was found only of a record."""
+    return {
+        "id": claim.id,
+        **{name: getattr(claim, name) for name in ("says", "where", "kind", "criterion", "stand_in")},
+        "paper_value": claim.paper_value,
+        "fixed": claim.fixed.isoformat(),
+        "revised": [{**entry, "date": entry["date"].isoformat()} for entry in claim.revised],
+        "found": sentence(claim, judged) if recorded else "",
+    }
+
+
 def filled(claim: Claim, judged: Mapping[str, Any]) -> str:
     """``found`` with its numbers."""
     effects = [*judged["effects"], *judged["conditions"]]

@@ -99,6 +99,9 @@ class Page:
         columns = dict(zip(settings_.PROFILES, (smoke, laptop, desktop, paper), strict=True))
         self._columns = columns
         self._settings, self._changed = settings_.choose(profile, dict(change or {}), columns, first_seed)
+        if self._mode == "verify":
+            assert self._record is not None
+            verify.same_settings(self.name, self._settings.beside_paper(), self._record.run["settings"])
         if work is not None:
             chosen = {name: settings_.choose(name, {}, columns, first_seed)[0] for name in columns}
             self._work = {name: float(work(one)) for name, one in chosen.items()}
@@ -311,14 +314,9 @@ class Page:
         record = self._record if kind == "record" else None
         run = record.run if record else self._about_run()
         return {
-            "id": claim.id,
             "page": self.name,
-            **{name: getattr(claim, name) for name in ("says", "where", "kind", "criterion", "stand_in")},
-            "paper_value": claim.paper_value,
-            "fixed": claim.fixed.isoformat(),
-            "revised": [{**entry, "date": entry["date"].isoformat()} for entry in claim.revised],
+            **claims.texts(claim, judged, recorded=record is not None),
             **judged,
-            "found": claims.sentence(claim, judged) if record else "",
             "settings": run["settings"],
             "runs": run["runs"],
             "profile": run["profile"],

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from repalign._files import replace_directory, write_json
 from repalign.press import claims, provenance
 from repalign.press.effects import Effect
+from repalign.press.settings import FIRST_SEED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,6 +219,10 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
     before = _before(root, page, run)
     known = claims.read(root, page.partition("/")[0])
     last = newest(root, page)
+    if last is not None and last.run["sweeps"] != run.run["sweeps"]:
+        wrong = _weakened(last, run, known)
+        if wrong:
+            raise RecordError(f"{page} is not recorded: {'; '.join(wrong)}.")
     judged_before = set(last.run["claims"]) if last else {id for one in before[:1] for id in one["verdicts"]}
     _none_lost(page, judged_before, set(known) | set(retired))
     target = place_of(root, page)
@@ -228,7 +234,7 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
             for file in _files(name):
                 shutil.copyfile(place / file, fresh / file)
         criteria = {id: known[id].criterion for id in run.run["claims"]}
-        judged = {id: found["live"] for id, found in run.run["claims"].items()}
+        judged = {id: found["live"] for id, found in run.run["claims"].items() if "live" in found}
         facts = {key: value for key, value in run.run.items() if key not in ("mode", "changed", "key")}
         facts |= {"criteria": criteria, "claims": judged, "history": before, "retired": sorted(retired)}
         write_json(fresh / RUN, facts)
@@ -236,6 +242,34 @@ def keep(root: Path, page: str, profile: str, retired: Iterable[str] = ()) -> Pa
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return target
+
+
+def _weakened(last: Record, run: Record, known: dict[str, claims.Claim]) -> list[str]:
+    """Claims judged by another criterion than in the last record: without a word, or on seeds it has seen."""
+    changed = [
+        known[id]
+        for id, criterion in last.run.get("criteria", {}).items()
+        if id in run.run["claims"] and id in known and known[id].criterion != criterion
+    ]
+    found = [
+        f"the criterion of {claim.id} is not that of the record before, and revised does not say so"
+        for claim in changed
+        if claims.changed_since(claim, last.run["criteria"][claim.id])
+    ]
+    seen = sorted(_seeds(last) & _seeds(run))
+    if seen and any(claim.kind != "exact" for claim in changed):
+        found.append(
+            f"criteria were revised after seeds {seen[0]} to {seen[-1]} had been seen: run on new ones "
+            "(page.settings(…, first_seed=…))"
+        )
+    return found
+
+
+def _seeds(record: Record) -> set[int]:
+    """The seeds of its cells that are evidence: those of pilots do not count."""
+    cells = [record.sweep(name)[1]["configuration"] for name in record.sweeps()]
+    named = {int(seed) for table in cells for text in table for seed in re.findall(r"\bseed=(\d+)", text)}
+    return {seed for seed in named if seed >= FIRST_SEED}
 
 
 def _none_lost(page: str, recorded: set[str], known: set[str]) -> None:
@@ -255,14 +289,61 @@ def judge(root: Path, page: str, retired: Iterable[str] = ()) -> list[str]:
     now = {id: one["record"] for id, one in found.run["claims"].items()}
     then = record.run["claims"]
     # A claim that has moved to another page is not lost: its row is there.
-    _none_lost(page, set(then), set(claims.read(root, page.partition("/")[0])) | set(retired))
+    rows = claims.read(root, page.partition("/")[0])
+    _none_lost(page, set(then), set(rows) | set(retired))
+    wrong = _afterwards(root, record, now, rows)
+    if wrong:
+        raise RecordError(f"{page} is not judged again: {'; '.join(wrong)}.")
+    changed = {
+        id: then[id]["verdict"] for id in now if id in then and then[id]["verdict"] != now[id]["verdict"]
+    }
+    facts = {**record.run, "claims": now, "criteria": {id: rows[id].criterion for id in now}}
     # What work a page has is no result of the run, but what the page says today.
-    write_json(record.place / RUN, {**record.run, "claims": now, "work": found.run.get("work", {})})
+    facts["work"] = found.run.get("work", {})
+    if changed:
+        about = {key: record.run[key] for key in ("date", "profile", "commit")}
+        facts["history"] = [{**about, "verdicts": changed}, *record.run.get("history", [])]
+    write_json(record.place / RUN, facts)
     return [
         f"{id}: {then.get(id, {}).get('verdict', 'not judged')} to {one['verdict']}"
         for id, one in now.items()
         if then.get(id, {}).get("verdict") != one["verdict"]
     ]
+
+
+def _afterwards(
+    root: Path, record: Record, now: dict[str, dict[str, Any]], rows: dict[str, claims.Claim]
+) -> list[str]:
+    """What must not change once the tables are seen: claims, criteria, on which side effects lie."""
+    paper, found = record.page.partition("/")[0], []
+    for id, one in now.items():
+        if rows[id].kind in ("exact", "shown", "not tried"):
+            continue
+        if not any(kept == rows[id].criterion for kept in _criteria_of(root, paper, id)):
+            found.append(
+                f"the criterion of {id} is in no record of this chapter: a claim is fixed before its run, so "
+                f"record the page again on new seeds (repalign run {record.page} --profile desktop --fresh)"
+            )
+            continue
+        before = {effect["name"]: effect for effect in record.run["claims"].get(id, {}).get("effects", [])}
+        moved = [
+            effect["name"]
+            for effect in one["effects"]
+            if effect["name"] in before
+            and any(effect[key] != before[effect["name"]][key] for key in ("side", "bound"))
+        ]
+        if moved:
+            found.append(f"the bound of {moved[0]!r} of {id} is not the one that it was recorded with")
+    return found
+
+
+def _criteria_of(root: Path, paper: str, id: str) -> list[str]:
+    """The criteria by which records of a chapter judge a claim: it may have moved to another page."""
+    found = []
+    for place in sorted((root / "records" / paper).glob(f"*/{RUN}")):
+        criteria = read(place.parent, f"{paper}/{place.parent.name}").run.get("criteria", {})
+        found += [criteria[id]] if id in criteria else []
+    return found
 
 
 def differing(record: Record, judged: dict[str, dict[str, Any]]) -> list[str]:
@@ -392,8 +473,6 @@ def problems(root: Path, page: str) -> list[str]:
                 f"the record of {page} keeps {id} as {verdict}, which its own effects do not say: take "
                 f"{RUN} back from git, or repalign record {page} --judge"
             )
-        elif row.found and row.found_for != verdict:
-            found.append(f"what {id} found was written for {row.found_for}, and its record says {verdict}")
     for id, criterion in record.run.get("criteria", {}).items():
         if id in rows and claims.changed_since(rows[id], criterion):
             found.append(
@@ -401,6 +480,18 @@ def problems(root: Path, page: str) -> list[str]:
                 f"in revised = [{{ date = …, reason = …, was = … }}] and record {page} again on new seeds"
             )
     return found
+
+
+def unwritten(root: Path, page: str) -> list[str]:
+    """What was found, where it was written for another verdict: the book says "to be written" meanwhile."""
+    record = newest(root, page)
+    if record is None:
+        return []
+    return [
+        f"what {id} found was written for {row.found_for}, and its record says {kept['verdict']}"
+        for id, row in claims.of_page(root, page).items()
+        if (kept := record.run["claims"].get(id)) and row.found and row.found_for != kept["verdict"]
+    ]
 
 
 def _follows(row: claims.Claim, kept: dict[str, Any]) -> bool:

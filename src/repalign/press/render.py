@@ -149,8 +149,6 @@ def _label(profile: str) -> str:
 
 def second_edition(root: Path, page: Source, profile: str, files: Files) -> Shown:
     """A page whose figures and verdicts are functions of its tables."""
-    import nbformat
-
     place = root / "build" / profile / page.name
     record = records.newest(root, page.name)
     if not (place / records.RUN).is_file():
@@ -160,7 +158,7 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
     run = records.read(place, page.name)
     if not place.with_suffix(".ipynb").is_file():
         raise UserError(f"{page.name} has lost its executed notebook: repalign run {page.name} --force.")
-    notebook = nbformat.reads(place.with_suffix(".ipynb").read_text(encoding="utf-8"), as_version=4)
+    notebook = executed(place, page.name)
     if record:
         told = {id: one["record"] for id, one in run.run["claims"].items() if "record" in one}
         wrong = records.differing(record, told)
@@ -188,6 +186,19 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
     if profile != READ:
         costs.append(_cost("this run", run.run, f"{run.run['seconds']:.0f} s", ""))
     return Shown(notebook, run.run["claims"], costs, labels)
+
+
+def executed(place: Path, page: str) -> Any:
+    """The executed notebook beside the results at ``place``."""
+    import nbformat
+
+    try:
+        return nbformat.reads(place.with_suffix(".ipynb").read_text(encoding="utf-8"), as_version=4)
+    except Exception as error:  # whatever a torn file makes of the parser
+        raise UserError(
+            f"the executed notebook of {page} cannot be read ({type(error).__name__}): "
+            f"repalign run {page} --force."
+        ) from None
 
 
 def _open(notebook: Any, place: Path, run: dict[str, Any], kind: str) -> None:

@@ -326,12 +326,13 @@ class Runner:
     def _key(self, page: Source, parameters: dict[str, Any]) -> str:
         """Everything that an executed page depends on: its source, its claims, its record, the package."""
         rows = self.root / "notebooks" / page.paper / "claims.toml"
-        record = records.place_of(self.root, page.name) / records.RUN
-        files = [file.read_bytes() if file.is_file() else b"" for file in (rows, record)]
+        record = records.place_of(self.root, page.name)
+        about = (rows, record / records.RUN, record / records.VERIFIED)
+        files = [file.read_bytes() if file.is_file() else b"" for file in about]
         package = Path(guarded.__file__).parents[1]
         shown = sorted(f for part in ("press", "study", "plots") for f in (package / part).glob("*.*"))
-        about = (self.mode, parameters, provenance.versions(), os.environ.get("REPALIGN_DATA", ""))
-        text = json.dumps(about, sort_keys=True)
+        given = (self.mode, parameters, provenance.versions(), os.environ.get("REPALIGN_DATA", ""))
+        text = json.dumps(given, sort_keys=True)
         return digest(page.text, text, source_.on_disk(), *files, *(f.read_bytes() for f in shown))
 
     def _unchanged(self, page: Source, profile: str, parameters: dict[str, Any]) -> bool:

@@ -88,6 +88,15 @@ def check(
     write_json(out / f"{name}.verified.json", found)
 
 
+def same_settings(page: str, now: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    """The settings of the recorded profile are locked with the criteria: a difference is an error."""
+    here, then = ({name: value[0] for name, value in one.items()} for one in (now, recorded))
+    changed = sorted(name for name in here.keys() | then.keys() if here.get(name) != then.get(name))
+    if changed:
+        told = "; ".join(f"{name} {here.get(name)!r}, recorded {then.get(name)!r}" for name in changed)
+        raise DifferenceError(f"{page} has other settings than its record ({told}): record it again.")
+
+
 def _cheapest(cells: pd.DataFrame, budget: float) -> list[int]:
     """The cells that fit in ``budget`` seconds on this machine's cores, the cheapest first; at least one."""
     order = cells["seconds"].sort_values(kind="stable").index.tolist()

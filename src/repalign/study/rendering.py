@@ -20,7 +20,6 @@ from repalign.study.old_records import Old
 
 def first_edition(root: Path, page: Source, profile: str, files: Files) -> Shown:
     """The page with its newest record in front of the run at ``profile``; with ``read``, the record alone."""
-    import nbformat
 
     record = old_records.newest(root, page.name)
     live = None if profile == render.READ else old_records.live(root, page.name, profile)
@@ -39,8 +38,7 @@ def first_edition(root: Path, page: Source, profile: str, files: Files) -> Shown
     if live is None:
         notebook = _from_source(page, record)
     else:
-        executed = root / "build" / profile / f"{page.name}.ipynb"
-        notebook = nbformat.reads(executed.read_text(encoding="utf-8"), as_version=4)
+        notebook = render.executed(root / "build" / profile / page.name, page.name)
     shown = _Drawn(page, record, live, evidence, labels, files)
     shown.compose(notebook)
     costs = [_cost(kind, one) for kind, one in (("record", record), ("this run", live)) if one]
