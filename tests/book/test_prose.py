@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from command import ROOT
+from command import ROOT, repalign
 
 
 def blocks(name):
@@ -30,6 +30,14 @@ def test_data(capsys):
     seen = [{image.numpy().tobytes() for image in scope[part].x} for part in ("train", "test")]
     assert [len(images) for images in seen] == [30, 10]
     assert not seen[0] & seen[1]
+
+
+def test_readme_counts_the_verdicts():
+    """In its words, and as the records have them today."""
+    done = repalign("claims", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    counted = done.stdout.strip().splitlines()[-1]
+    assert counted in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
 def test_readme_example(capsys):
