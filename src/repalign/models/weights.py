@@ -103,12 +103,17 @@ def _from_numpy(prefix: str) -> Callable[[bytes, Callable[[], nn.Module]], nn.Mo
     """Read a pickled dict of arrays: ``prefix`` → Conv_i → kernel (h, w, in, out), bias."""
 
     def read(raw: bytes, build: Callable[[], nn.Module]) -> nn.Module:
-        tree = load_arrays(io.BytesIO(raw))[prefix]
+        tree = load_arrays(io.BytesIO(raw))
         state: State = {}
-        for i in range(len(tree)):
-            state[f"{i}.weight"] = torch.tensor(tree[f"Conv_{i}"]["kernel"]).permute(3, 2, 0, 1).contiguous()
-            state[f"{i}.bias"] = torch.tensor(tree[f"Conv_{i}"]["bias"])
-        return nets.assign_in_order(build(), state)
+        try:
+            for i in range(len(tree[prefix])):
+                layer = tree[prefix][f"Conv_{i}"]
+                kernel, bias = torch.from_numpy(layer["kernel"]), torch.from_numpy(layer["bias"])
+                state[f"{i}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()
+                state[f"{i}.bias"] = bias
+            return nets.assign_in_order(build(), state)
+        except (KeyError, TypeError, IndexError, ValueError, RuntimeError) as error:
+            raise UnavailableError(f"the package has other weights than expected: {error}") from error
 
     return read
 

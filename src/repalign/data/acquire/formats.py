@@ -91,13 +91,24 @@ def cifar100_pickles(folder: Path, split: str) -> Read:
 
 
 def _cifar(folder: Path, names: list[str], labels: str) -> Read:
-    batches = [load_arrays(find(folder, name)) for name in names]
-    try:
-        x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
-        y = np.concatenate([batch[labels] for batch in batches]).astype(np.int64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnavailableError(f"{folder} does not hold CIFAR batches: {error!r}") from error
-    return Read(x, y)
+    batches = [_batch(find(folder, name), labels) for name in names]
+    x = np.concatenate([rows for rows, _ in batches]).reshape(-1, 3, 32, 32)
+    return Read(x, np.concatenate([y for _, y in batches]))
+
+
+def _batch(path: Path, labels: str) -> tuple[Array, Array]:
+    """Rows and labels of one pickled batch."""
+    batch = load_arrays(path)
+    if type(batch) is not dict or not {"data", labels} <= set(batch):
+        raise UnavailableError(f"{path} does not hold CIFAR batches: it should have data and {labels}")
+    x, y = batch["data"], batch[labels]
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != 3072:
+        raise UnavailableError(f"{path} does not hold CIFAR batches: data should be rows of 3072 bytes")
+    if isinstance(y, np.ndarray):
+        y = y.tolist()
+    if type(y) is not list or not all(type(label) is int and 0 <= label < 100 for label in y):
+        raise UnavailableError(f"{path} does not hold CIFAR batches: {labels} should be numbers below 100")
+    return x, np.array(y, np.int64)
 
 
 def cifar10_png_rows(folder: Path, split: str) -> Read:
