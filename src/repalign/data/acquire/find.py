@@ -167,9 +167,11 @@ def signature(folder: Path) -> str:
 def from_cache(name: str, split: str) -> Entry:
     """The whole set, when an earlier call has stored it."""
     entry = cache.read(f"{name}/{split}")
-    if entry is None:
-        raise UnavailableError(f"nothing of it in {cache.root()}")
-    return entry
+    if entry is not None:
+        return entry
+    if (folder := cache.root() / name / split).exists():
+        raise UnavailableError(f"{folder} is not what was stored there: it has to be fetched again")
+    raise UnavailableError(f"nothing of it in {cache.root()}")
 
 
 def generated(name: str) -> Entry:
