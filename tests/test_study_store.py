@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from repalign import study
 from repalign._files import cache_root
@@ -111,6 +112,22 @@ def test_a_stored_name_is_not_an_order_to_import_or_call():
         with pytest.raises(ValueError, match=message):
             pack.read(path, "k")
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1), st.booleans())
+def test_a_garbled_file_is_the_same_result_or_none(tmp_path, changes, cut):
+    value = {"pair": Pair(0.5, np.arange(3.0)), "tensor": torch.eye(2), "text": "é"}
+    store.write(rich, "key", value)
+    path = store._path(rich, "key")
+    raw = bytearray(path.read_bytes())
+    for place, byte in changes:
+        raw[place % len(raw)] = byte
+    path.write_bytes(raw[: -changes[0][0] % len(raw)] if cut else raw)
+    found = store.read(rich, "key")
+    if found is not None:
+        same(found[0], value)
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "a pickle"])

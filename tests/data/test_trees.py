@@ -1,15 +1,19 @@
 """Sets of image files in the layouts their homes use."""
 
 import io
+import os
 import zipfile
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from PIL import Image
+import torch
+from PIL import Image, ImageOps
 
 from made_files import sha256
 from repalign import data
 from repalign.data import loading
+from repalign.data.acquire import find
 from repalign.data.acquire.fetch import Web
 from repalign.data.row import Source
 from repalign.data.sets import SETS
@@ -192,3 +196,107 @@ def test_bad_trees_and_sizes_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match="Ask for fewer with n"):
         data.load("image_folder", "all", folder=tmp_path)
+
+
+def own(folder, size=8):
+    return data.load("image_folder", "all", folder=folder, size=size, dtype=torch.uint8)
+
+
+def test_an_image_that_is_overwritten_in_place_gives_other_fingerprints(tmp_path):
+    own_images(tmp_path, cats=3, dogs=3)
+    path, where = tmp_path / "cats" / "1.png", dict(split="all", folder=tmp_path, size=8)
+
+    def marks():
+        tree = find.tree_in_folder("image_folder", "all", tmp_path)
+        files = data.image_files("image_folder", **where)
+        dogs = data.image_files("image_folder", classes=("dogs",), **where)
+        return own(tmp_path).fingerprint, files.fingerprint, tree.mark, dogs.fingerprint
+
+    before, stat = marks(), path.stat()
+    assert marks() == before
+    picture(path, (200, 10, 50), (8, 8))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    after = marks()
+    assert all(a != b for a, b in zip(before[:3], after[:3], strict=True))
+    assert before[3] == after[3]  # the other class is as it was
+
+
+def test_source_fingerprint_sees_an_image_that_is_overwritten(tmp_path, monkeypatch):
+    own_images(tmp_path / "image_folder", cats=5, dogs=5)
+    monkeypatch.setenv("REPALIGN_DATA", str(tmp_path))
+    before = data.source_fingerprint("image_folder", "train")
+    for name in ("cats", "dogs"):
+        for path in (tmp_path / "image_folder" / name).iterdir():
+            picture(path, (200, 10, 50), (8, 8))
+    assert data.source_fingerprint("image_folder", "train") != before
+
+
+RAMP = np.linspace(0, 65535, 64).reshape(8, 8).round().astype(np.uint16)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.pgm"])
+def test_gray_of_16_bits_keeps_its_scale(tmp_path, name):
+    (tmp_path / "gray").mkdir()
+    if name == "a.pgm":
+        (tmp_path / "gray" / name).write_bytes(b"P5 8 8 65535\n" + RAMP.astype(">u2").tobytes())
+    else:
+        Image.fromarray(RAMP).save(tmp_path / "gray" / name)
+    d = data.load("image_folder", "all", folder=tmp_path, size=8)
+    for channel in d.x[0]:
+        np.testing.assert_allclose(channel, RAMP / 65535, atol=0.5 / 255 + 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_numbers_without_a_known_white_are_refused(tmp_path, dtype):
+    (tmp_path / "gray").mkdir()
+    Image.fromarray((RAMP / 65535).astype(dtype)).save(tmp_path / "gray" / "a.tif")
+    with pytest.raises(data.DataError, match=r"a\.tif cannot be read .*no file says which one is white"):
+        own(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "webp", "jpg"])
+def test_images_are_turned_upright(tmp_path, ending):
+    corners = np.zeros((8, 8, 3), np.uint8)
+    corners[:4, :4], corners[:4, 4:], corners[4:, :4] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    upright = Image.fromarray(corners)
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path = tmp_path / "a" / f"{orientation}.{ending}"
+        path.parent.mkdir(exist_ok=True)
+        sensor = upright.copy()
+        sensor.save(path, exif=exif, **({"lossless": True} if ending == "webp" else {}))
+        with Image.open(path) as image:
+            expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB")).transpose(2, 0, 1)
+        found = own(tmp_path).x[orientation - 1].numpy()
+        np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)
+    assert len({image.tobytes() for image in own(tmp_path).x.numpy()}) == 8
+
+
+def test_the_middle_of_a_long_image_is_kept(tmp_path):
+    long = np.zeros((8, 24, 3), np.uint8)
+    long[:, 8:16] = 255
+    (tmp_path / "a").mkdir()
+    Image.fromarray(long).save(tmp_path / "a" / "a.png")
+    assert own(tmp_path).x.min() == 255
+    assert "the middle" in data.load.__doc__
+
+
+def test_directories_inside_a_class_and_empty_classes_are_refused(tmp_path):
+    own_images(tmp_path, cats=3, dogs=3)
+    (tmp_path / "cats" / "notes").mkdir()
+    (tmp_path / "cats" / "notes" / "readme.txt").write_text("no image")
+    picture(tmp_path / "cats" / ".thumbnails" / "a.png", (1, 1, 1))
+    (tmp_path / "cats" / "._0.png").write_bytes(b"what another system leaves behind")
+    assert len(own(tmp_path)) == 6
+    picture(tmp_path / "cats" / "young" / "more" / "a.png", (1, 1, 1))
+    with pytest.raises(data.DataError, match=r"cats holds the directory young with images.*move them up"):
+        own(tmp_path)
+    (tmp_path / "cats" / "young").rename(tmp_path / "cats" / "images")
+    with pytest.raises(data.DataError, match="cats holds the directory images with images"):
+        own(tmp_path)
+    (tmp_path / "cats" / "images").rename(tmp_path / ".hidden")
+    assert len(own(tmp_path)) == 6
+    (tmp_path / "birds").mkdir()
+    with pytest.raises(data.DataError, match="birds has no images: remove it, or add some"):
+        own(tmp_path)

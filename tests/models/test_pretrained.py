@@ -126,6 +126,33 @@ def test_mobilenet_takes_its_weights_in_order(tmp_path, monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_cached_weights_that_were_replaced_are_fetched_again(tmp_path, monkeypatch):
+    state = {f"their.{i}": v for i, v in enumerate(arch.mobilenet_v2_features().state_dict().values())}
+    saved, packed = io.BytesIO(), io.BytesIO()
+    torch.save(state, saved)
+    with zipfile.ZipFile(packed, "w") as z:
+        z.writestr(weights_of.REGISTRY["mobilenet_v2"].member, saved.getvalue())
+    serve(tmp_path, monkeypatch, "mobilenet_v2", packed.getvalue())
+    no_home(monkeypatch)
+
+    def weight():
+        with pytest.warns(UserWarning, match=INSTEAD):
+            return models.pretrained("mobilenet_v2").module.features[0][0].weight
+
+    before = weight()
+    stored = next((cache.root() / "weights").glob("mobilenet_v2-*.pt"))
+    raw = stored.read_bytes()
+    noise = {name: torch.zeros_like(value) for name, value in torch.load(stored).items()}
+    torch.save(noise, stored)
+    assert torch.equal(weight(), before)
+    stored.write_bytes(raw[:99_999] + bytes([raw[99_999] ^ 1]) + raw[100_000:])
+    assert torch.equal(weight(), before)
+    torch.save(noise, stored)
+    (tmp_path / "artefact").unlink()
+    with pytest.raises(data.DataError, match=r"mobilenet_v2-\w+\.pt was not what had been stored"):
+        models.pretrained("mobilenet_v2")
+
+
 def test_every_network_has_a_fingerprint_of_its_own(tmp_path, monkeypatch):
     # VGG16 and AlexNet come in one package; VGG16 of the package is not VGG16 of torchvision.
     no_home(monkeypatch)

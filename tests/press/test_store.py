@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from repalign import data, press
 from repalign._code import source
@@ -239,6 +241,60 @@ def test_a_damaged_file_is_computed_again_with_a_warning(calls, damage, tmp_path
     computed(n=3)
     assert calls() == 2
     assert not (tmp_path / "opened").exists()
+
+
+OF_OTHER_KINDS = {
+    "numbers as rows": (3, {"commit": "a"}),
+    "rows of numbers": ([3], {"commit": "a"}),
+    "rows of lists": ([{"i": [1]}], {"commit": "a"}),
+    "a number as provenance": ([{"i": 1}], 3),
+    "no provenance": ([{"i": 1}], None),
+}
+
+
+@pytest.mark.parametrize("kind", OF_OTHER_KINDS)
+def test_rows_of_another_kind_are_computed_again_although_their_digest_is_right(calls, kind):
+    before = computed(n=3).table
+    path = only_file()
+    rows, provenance = OF_OTHER_KINDS[kind]
+    content = store._content(store.Cell(rows, provenance))
+    kept = {**json.loads(path.read_text()), "rows": rows, "provenance": provenance, "content": content}
+    path.write_text(json.dumps(kept))
+    with pytest.warns(UserWarning, match="unreadable .*computing it again"):
+        assert computed(n=3).table.equals(before)
+    assert calls() == 2
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(calls):
+    before = computed(n=3).table
+    path = only_file()
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.warns(UserWarning, match="it is no file"):
+        assert computed(n=3).table.equals(before)
+    assert path.is_file()
+
+
+GARBLED = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=100).map(str.encode),
+    st.sampled_from(
+        [b"[" * 100_000, b"9" * 5_000, b'{"key":' * 5_000, b"null", b'"a"', b"\xff\xfe", b"1e999"]
+    ),
+)
+
+
+@pytest.mark.filterwarnings("ignore:the stored cell")
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(GARBLED, st.integers(0, 1 << 16), st.integers(0, 300), st.booleans())
+def test_a_garbled_file_is_the_same_cell_or_none(tmp_path, text, place, length, whole):
+    cell = store.Cell([dict(i=i, odd=float("nan"), text="é\ud800") for i in range(3)], {"commit": "a"})
+    store.write(work, "mark", cell)
+    path = only_file()
+    raw = path.read_bytes()
+    place %= len(raw)
+    path.write_bytes(text if whole else raw[:place] + text + raw[place + length :])
+    assert repr(store.read(work, "mark")) in (repr(cell), "None")
 
 
 @pytest.mark.filterwarnings("ignore:the stored cell")

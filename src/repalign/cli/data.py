@@ -183,7 +183,7 @@ def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
     """All entries of a set, in the cache and in the package."""
     found = []
     for folder in sorted((cache.root() / name).glob("[!.]*")):
-        if (entry := cache.read(f"{name}/{folder.name}")) is not None:
+        if (entry := cache.read(f"{name}/{folder.name}", check=False)) is not None:
             found.append(("cache", folder.name, entry))
     if lookup(name).shipped:
         found += [("shipped", split, from_shipped(name, split)) for split in ("train", "test")]
@@ -193,7 +193,7 @@ def stored(name: str) -> list[tuple[str, str, cache.Entry]]:
 def damaged(name: str) -> list[Path]:
     """Directories of the cache that should hold an entry but do not."""
     folders = (f for f in (cache.root() / name).glob("[!.]*") if f.is_dir() and f.name != "tree")
-    return [f for f in folders if cache.read(f"{name}/{f.name}") is None]
+    return [f for f in folders if cache.read(f"{name}/{f.name}", check=False) is None]
 
 
 def examine(name: str, split: str, where: str, entry: cache.Entry) -> list[str]:

@@ -108,7 +108,8 @@ def load(
     Without ``n`` the whole split comes in its own order. ``classes`` chooses by name or index, or is
     the name of a group ("natural", "artificial"). With ``shrink`` there may be fewer samples
     than ``n`` when no source has more, and ``source`` says so. ``dtype=torch.uint8`` keeps images as 0..255;
-    ``size`` is the side in pixels to which image files are brought.
+    ``size`` is the side in pixels to which image files are brought: the shorter side is scaled, the middle
+    is kept.
 
     Asked in this order: ``REPALIGN_DATA``, the cache, the shipped subset where it is large enough,
     the home of the set, the package registries. With ``folder`` only that directory is asked. With

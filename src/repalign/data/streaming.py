@@ -30,7 +30,7 @@ class ImageFiles:
 
     y            int64 (n,), indices into ``classes``
     size         the side in pixels to which each image is brought
-    fingerprint  changes when files come or go, or others are chosen
+    fingerprint  changes when other files are chosen, or one of them is overwritten
     """
 
     paths: Sequence[Path]
@@ -72,14 +72,15 @@ def image_files(
     chosen = choose_classes(name, tree.classes, _whole(row, tree.classes), classes)
     _take(name, split, tree.y, n, chosen, shrink=False)
     rows = sample(tree.y, n, chosen, seed)
+    taken = tree.of(rows)
     side = size or row.size
     return ImageFiles(
-        paths=[tree.files[i] for i in rows],
+        paths=taken.files,
         y=torch.from_numpy(relabel(tree.y[rows], chosen)),
         classes=tuple(tree.classes[c] for c in chosen),
         name=name,
         split=split,
         size=side,
         source=f"the image files in {tree.place}, brought to {side}×{side}{tree.note}",
-        fingerprint=fingerprint((tree.mark, rows, chosen, name, split, side))[:16],
+        fingerprint=fingerprint((taken.mark, rows, chosen, name, split, side))[:16],
     )

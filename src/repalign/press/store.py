@@ -60,17 +60,21 @@ def key(fn: Callable[..., Any], arguments: Mapping[str, Any], data: str) -> str:
 def read(fn: Callable[..., Any], mark: str) -> Cell | None:
     """The cell under ``mark``, or None; a file that cannot be read is computed again, with a warning."""
     path = _path(fn, mark)
+    if not path.exists():
+        return None
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise ValueError("it is no file")
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["key"] != mark:
             raise ValueError("it belongs to another key")
-        cell = Cell(kept["rows"], kept["provenance"])
+        cell = Cell(plain(kept["rows"], "the cell"), dict(kept["provenance"]))
         if kept["content"] != _content(cell):
             raise ValueError("its content is not what was written")
         return cell
-    except FileNotFoundError:
+    except FileNotFoundError:  # cleared away just now
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         warnings.warn(
             f"the stored cell {path.name} is unreadable ({error}): computing it again", stacklevel=3
         )

@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 import warnings
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
@@ -53,11 +52,15 @@ def keys(fn: Callable[..., Any], configs: Sequence[dict[str, Any]], data: Any = 
 def read(fn: Callable[..., Any], key: str) -> tuple[Any] | None:
     """What is kept under ``key``, or None; a file that cannot be read is computed again, with a warning."""
     path = _path(fn, key)
-    try:
-        return (pack.read(path, key),)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise ValueError("it is no file")
+        return (pack.read(path, key),)
+    except FileNotFoundError:  # cleared away just now
+        return None
+    except Exception as error:  # zipfile, numpy and json raise a dozen kinds
         warnings.warn(
             f"the stored result {path.name} is unreadable ({error}): computing it again", stacklevel=3
         )

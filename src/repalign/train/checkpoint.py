@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from repalign import _named as named
 from repalign._code import fingerprint
-from repalign._files import atomic
+from repalign._files import atomic, is_sealed, seal
 from repalign.train.context import in_training
 from repalign.train.history import History
 
@@ -107,6 +107,7 @@ def save(path: Path, key: str, model: nn.Module, descent: Any, history: History,
     }
     with atomic(path) as part:
         torch.save(state, part)
+        seal(part)
 
 
 def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[History, int]:
@@ -114,6 +115,8 @@ def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[Histor
     if not path.exists():
         return History(), 0
     try:
+        if not is_sealed(path):
+            raise ValueError("its bytes are not those that were written, or another version wrote it")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a torn file
         raise ValueError(

@@ -13,7 +13,7 @@ from typing import TypeVar, overload
 import torch
 from torch import nn
 
-from repalign._files import atomic, write_json
+from repalign._files import atomic, is_sealed, seal, write_json
 
 T = TypeVar("T")
 
@@ -28,6 +28,11 @@ class Snapshot:
 
     def load(self, model: nn.Module) -> nn.Module:
         """Put them into ``model``, a network of the same architecture, and return it."""
+        if not is_sealed(self.path):
+            raise ValueError(
+                f"the snapshot {self.path} cannot be read: its bytes are not those that were written, or "
+                "another version wrote it. Delete its directory, and train again."
+            )
         model.load_state_dict(torch.load(self.path, map_location="cpu", weights_only=True))
         return model
 
@@ -116,3 +121,4 @@ class Writer:
         """Keep the model as it is after ``step`` steps."""
         with atomic(self.directory / f"step-{step:08d}.pt") as part:
             torch.save(model.state_dict(), part)
+            seal(part)

@@ -6,11 +6,8 @@ Only regular files are taken, only under names that stay below the target, and n
 from __future__ import annotations
 
 import io
-import lzma
-import shutil
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from io import BufferedIOBase
@@ -19,47 +16,81 @@ from typing import cast
 
 from repalign.data.errors import UnavailableError
 
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, NotImplementedError)
+# Bytes that an archive may unpack to: a small one may hold any number. The largest is Tiny ImageNet, 240 MB.
+LARGEST = 1 << 30
 
 
 def unpack(archive: Path, target: Path, wanted: Iterable[str]) -> None:
     """Write the members that match the patterns ``wanted`` into ``target``, under their bare names."""
     patterns = list(wanted)
     target.mkdir(parents=True, exist_ok=True)
+    left = LARGEST
     found: set[str] = set()
     for name, stream in members(archive):
         matching = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
         if matching:
             found.update(matching)
-            _copy(stream, target / safe(PurePosixPath(name).name, archive), archive)
+            left -= _copy(stream, target / safe(PurePosixPath(name).name, archive), archive, left)
     if missing := [pattern for pattern in patterns if pattern not in found]:
         raise UnavailableError(f"{archive.name} lacks {', '.join(missing)}")
 
 
 def unpack_tree(archive: Path, target: Path) -> None:
     """Write every file of the archive below ``target``, directories as in the archive."""
+    left = LARGEST
     for name, stream in members(archive):
         path = target / safe(name, archive)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _copy(stream, path, archive)
+        left -= _copy(stream, path, archive, left)
 
 
 def member(archive: Path, name: str) -> bytes:
     """The bytes of one member."""
     for have, stream in members(archive):
         if have == name:
-            return stream.read()
+            raw = stream.read(LARGEST + 1)
+            if len(raw) > LARGEST:
+                raise _too_large(archive)
+            return raw
     raise UnavailableError(f"{archive.name} lacks {name}")
 
 
-def members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
+def members(archive: Path) -> Iterator[tuple[str, Member]]:
     """Name and content of each regular file; a broken archive raises UnavailableError."""
-    try:
-        yield from _members(archive)
-    except _BROKEN as error:
-        raise UnavailableError(
-            f"{archive.name} cannot be unpacked: {error} (cut short or altered?)"
-        ) from error
+    found = _members(archive)
+    while True:
+        try:
+            name, stream = next(found)
+        except StopIteration:
+            return
+        except UnavailableError:
+            raise
+        except Exception as error:  # tarfile, zipfile and what they unpack with raise a dozen kinds
+            raise _broken(archive, error) from error
+        yield name, Member(stream, archive)
+
+
+class Member:
+    """The content of a member, which may turn out to be broken while it is read."""
+
+    def __init__(self, stream: BufferedIOBase, archive: Path) -> None:
+        self.stream = stream
+        self.archive = archive
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self.stream.read(size)
+        except Exception as error:
+            raise _broken(self.archive, error) from error
+
+
+def _broken(archive: Path, error: Exception) -> UnavailableError:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return UnavailableError(f"{archive.name} cannot be unpacked: {said} (cut short or altered?)")
+
+
+def _too_large(archive: Path) -> UnavailableError:
+    return UnavailableError(f"{archive.name} unpacks to more than {LARGEST >> 20} MB: refused")
 
 
 def safe(name: str, archive: Path) -> str:
@@ -70,9 +101,16 @@ def safe(name: str, archive: Path) -> str:
     return str(path)
 
 
-def _copy(stream: BufferedIOBase, path: Path, archive: Path) -> None:
+def _copy(stream: Member, path: Path, archive: Path, most: int) -> int:
+    """Write a member; return its size, of at most ``most`` bytes."""
+    size = 0
     with open(path, "wb") as out:
-        shutil.copyfileobj(stream, out, 1 << 20)
+        while block := stream.read(1 << 20):
+            size += len(block)
+            if size > most:
+                raise _too_large(archive)
+            out.write(block)
+    return size
 
 
 def _members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
@@ -87,7 +125,11 @@ def _members(archive: Path) -> Iterator[tuple[str, BufferedIOBase]]:
         return
     inner = io.BytesIO(_debian_data(archive)) if magic == b"!<arch>\n" else None
     with tarfile.open(None if inner else archive, mode="r:*", fileobj=inner) as tar:
+        left = LARGEST
         for info_ in tar:
+            left -= info_.size  # what is not wanted is unpacked too, to get to the next
+            if left < 0:
+                raise _too_large(archive)
             if info_.isreg() and (content := tar.extractfile(info_)) is not None:
                 name = info_.name.removeprefix("./")
                 yield name, cast(BufferedIOBase, content)
@@ -99,6 +141,8 @@ def _debian_data(package: Path) -> bytes:
         file.seek(8)
         while len(header := file.read(60)) == 60:
             name, size = header[:16].decode("ascii").strip(" /"), int(header[48:58])
+            if size < 0:
+                break
             if name.startswith("data.tar") and len(content := file.read(size)) == size:
                 return content
             file.seek(size + size % 2, 1)  # members begin at even offsets

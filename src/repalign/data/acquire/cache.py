@@ -13,7 +13,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ from numpy.typing import NDArray
 from repalign._files import cache_root, replace_directory
 from repalign.data.errors import DataError
 
+# Entries whose bytes were compared with their digest, with the stamp that their files had then.
+_checked: dict[Path, tuple[object, ...]] = {}
 # Raise it when the arrays of a set change their meaning: older entries are then fetched again.
 FORMAT = 1
 
@@ -65,20 +69,38 @@ def content_hash(x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...]) -> 
     return digest.hexdigest()
 
 
-def read(key: str) -> Entry | None:
-    """The entry ``name/split``, memory-mapped; None when it is absent, damaged or of another format."""
+def read(key: str, *, check: bool = True) -> Entry | None:
+    """The entry ``name/split``, memory-mapped; None when it is absent, damaged or of another format.
+
+    With ``check`` all its bytes are compared with their sha256, once in a process: again only after a file
+    has changed.
+    """
     folder = root() / key
     try:
+        stamp = _stamp(folder)
         about = json.loads((folder / "about.json").read_text("utf-8"))
         if about["format"] != FORMAT:
             return None
         # A file cut short cannot be mapped at its full shape: numpy raises ValueError.
         x, y = (np.load(folder / f"{part}.npy", mmap_mode="r", allow_pickle=False) for part in "xy")
-    except (OSError, ValueError, KeyError):
+        entry = Entry(x, y, tuple(map(str, about["classes"])), str(about["source"]), str(about["content"]))
+        if len(x) != len(y) or list(x.shape) != about["shape"]:
+            return None
+    except Exception:  # besides an absent one: json, tokenize and numpy raise half a dozen kinds
         return None
-    if len(x) != len(y) or list(x.shape) != about["shape"]:
-        return None
-    return Entry(x, y, tuple(about["classes"]), about["source"], about["content"])
+    if check and _checked.get(folder) != stamp:
+        if content_hash(entry.x, entry.y, entry.classes) != entry.content:
+            return None
+        _checked[folder] = stamp
+    return entry
+
+
+def _stamp(folder: Path) -> tuple[object, ...]:
+    """What changes when one of the files of an entry does."""
+    stats = [os.stat(folder / name) for name in ("x.npy", "y.npy", "about.json")]
+    if not all(stat.S_ISREG(one.st_mode) for one in stats):
+        raise OSError(errno.EINVAL, "not a file", str(folder))
+    return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in stats)
 
 
 def write(key: str, x: NDArray[Any], y: NDArray[Any], classes: tuple[str, ...], source: str) -> Entry:

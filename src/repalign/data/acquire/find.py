@@ -25,7 +25,7 @@ from repalign.data.acquire import cache, fetch, trees
 from repalign.data.acquire.archives import unpack, unpack_tree
 from repalign.data.acquire.cache import Entry
 from repalign.data.acquire.fetch import Progress, Web, quiet
-from repalign.data.acquire.formats import Read
+from repalign.data.acquire.formats import Read, readable
 from repalign.data.acquire.shipped import from_shipped
 from repalign.data.acquire.trees import Tree
 from repalign.data.errors import DataError, UnavailableError
@@ -127,7 +127,7 @@ def places(name: str, explicit: Folder = None) -> list[Path]:
     if not named:
         raise UnavailableError("it is not set")
     folder = Path(named).expanduser()
-    if not folder.is_dir():
+    if not readable(folder).is_dir():
         raise UnavailableError(f"{folder} is not a directory")
     wanted = lookup(name).folders
     found = [folder / place for place in wanted if (folder / place).is_dir()]
@@ -153,6 +153,9 @@ def from_folder(name: str, split: str, explicit: Folder = None) -> Entry:
         except UnavailableError as reason:
             reasons.append(str(reason))
             continue
+        except OSError as error:
+            reasons.append(f"{place} cannot be read: {error}")
+            continue
         with cache.lock(name):
             return cache.write(key, *read, f"the folder {place}")
     raise UnavailableError("; ".join(dict.fromkeys(reasons)))
@@ -160,16 +163,19 @@ def from_folder(name: str, split: str, explicit: Folder = None) -> Entry:
 
 def signature(folder: Path) -> str:
     """Names, sizes and times of the files in a folder, as a hash of twelve digits."""
-    files = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir() if f.is_file())
+    stats = sorted((file.name, file.stat()) for file in folder.iterdir() if file.is_file())
+    files = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats]
     return hashlib.sha256(f"{folder.resolve()}{files}".encode()).hexdigest()[:12]
 
 
 def from_cache(name: str, split: str) -> Entry:
     """The whole set, when an earlier call has stored it."""
     entry = cache.read(f"{name}/{split}")
-    if entry is None:
-        raise UnavailableError(f"nothing of it in {cache.root()}")
-    return entry
+    if entry is not None:
+        return entry
+    if (folder := cache.root() / name / split).exists():
+        raise UnavailableError(f"{folder} is not what was stored there: it has to be fetched again")
+    raise UnavailableError(f"nothing of it in {cache.root()}")
 
 
 def generated(name: str) -> Entry:
@@ -268,6 +274,8 @@ def tree_in_folder(name: str, split: str, explicit: Folder = None) -> Tree:
             return trees.index_own(place, split) if name == "image_folder" else trees.index(place, split)
         except UnavailableError as reason:
             reasons.append(str(reason))
+        except OSError as error:
+            reasons.append(f"{place} cannot be read: {error}")
     raise UnavailableError("; ".join(reasons))
 
 
@@ -276,7 +284,10 @@ def tree_in_cache(name: str, split: str) -> Tree:
     folder = cache.root() / name / "tree"
     if not folder.is_dir():
         raise UnavailableError(f"nothing of it in {cache.root()}")
-    return trees.index(next(folder.iterdir()), split)
+    for place in folder.iterdir():
+        if place.is_dir():
+            return trees.index(place, split)
+    raise UnavailableError(f"{folder} is empty: remove it, and it is fetched again")
 
 
 def tree_from_home(name: str, split: str, source: Source, progress: Progress) -> Tree:

@@ -34,7 +34,7 @@ def _read(name: str, split: str) -> Entry:
     try:
         with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
             x, y = file[f"{split}_x"], file[f"{split}_y"].astype(np.int64)
-    except OSError as error:
+    except Exception as error:  # zipfile and numpy raise half a dozen kinds for an altered file
         raise UnavailableError(f"the subset cannot be read: {error}") from error
     x = restore(x) if x.shape[1] == 3 else x
     classes, whole = lookup(name).classes, lookup(name).splits[split]
