@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from repalign.kernels import center, cka, cka_grid, effective_rank, gram, grid, hsic, kta, ranks, stable_rank
+from repalign.kernels import (
+    center,
+    cka,
+    cka_floor,
+    cka_grid,
+    effective_rank,
+    gram,
+    grid,
+    hsic,
+    kta,
+    ranks,
+    stable_rank,
+)
 from repalign.kernels.loaders import sources
 
 
@@ -435,3 +447,22 @@ def test_bad_input_says_what_to_do(call, message):
 def test_an_iterator_is_refused():
     with pytest.raises(TypeError, match="make it a list"):
         cka_grid(GOOD for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "measure", [lambda x, y: cka(x, y), lambda x, y: cka_grid([x, y]), lambda x, y: cka_floor(x, y, draws=0)]
+)
+def test_class_numbers_are_told_before_they_count_as_numbers(measure):
+    x, y = normal(12, 4), torch.arange(12) % 3
+    with pytest.warns(UserWarning, match=r"count as numbers.*one_hot"):
+        measure(x, y[:, None])
+    # Two classes are the same up to shift and scale, and floats are meant as numbers.
+    measure(x, y[:, None].clamp(max=1))
+    measure(x, y[:, None].double())
+    with pytest.raises(ValueError, match=r"Class numbers\? Give repalign\.data\.one_hot"):
+        measure(x, y)
+
+
+def test_class_numbers_in_arrays_are_told():
+    with pytest.warns(UserWarning, match=r"Y is a column of whole numbers"):
+        cka(normal(12, 4).numpy(), np.arange(12)[:, None])

@@ -126,9 +126,30 @@ def indistinct(eigenvalues: Tensor, given: Any) -> Tensor:
 def _hint(tensor: Tensor, words: list[str]) -> str:
     if tensor.ndim > len(words) >= 2:
         return " Flatten each sample first: x.flatten(1)."
+    if tensor.ndim == 1 and len(words) == 2 and class_numbers(tensor):
+        return " Class numbers? Give repalign.data.one_hot(y). One feature? Use x[:, None]."
     if tensor.ndim == 1 and len(words) == 2:
         return " One sample or one feature? Use x[None] or x[:, None]."
     return ""
+
+
+# What to say of labels that are taken as they are, and most likely were not meant so.
+COUNTED = (
+    "y holds whole numbers other than -1 and 1, and they count as numbers: class 2 as twice class 1. For "
+    "classes give repalign.data.one_hot(y), or repalign.data.signs(y) where there are two; for numbers "
+    "y.float()."
+)
+
+
+def class_numbers(y: Any) -> bool:
+    """Are these one whole number per sample, and not all ±1? They look like classes.
+
+    >>> class_numbers(torch.tensor([0, 2, 1])), class_numbers(torch.tensor([1, -1]))
+    (True, False)
+    """
+    y = torch.as_tensor(y)
+    whole = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
+    return whole and bool(((y != 1) & (y != -1)).any())
 
 
 def same_rows(a: Tensor, b: Tensor, names: str) -> None:
