@@ -19,7 +19,8 @@ from repalign.machine import onednn
 from repalign.train import checkpoint as state
 from repalign.train.context import device_of
 from repalign.train.history import History
-from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, Augment, Loss, Schedule, SeesModel, named
+from repalign.train.optimizers import LEARNING_RATE, MOMENTUM, Factory, optimizer_of
+from repalign.train.recipes import LOSSES, SCHEDULES, Augment, Loss, Schedule, SeesModel, named
 from repalign.train.snapshots import Writer
 from repalign.train.steps import Steps
 from repalign.train.targets import AS_TENSORS
@@ -33,10 +34,10 @@ def fit(
     *,
     epochs: int,
     loss: str | Loss | SeesModel = "cross_entropy",
-    optimizer: str = "adam",
-    lr: float = 1e-3,
+    optimizer: str | Factory = "adam",
+    lr: float | None = None,
     batch_size: int = 64,
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     schedule: str | Schedule = "constant",
     augment: Augment | None = None,
@@ -62,8 +63,14 @@ def fit(
 
     **Labels.** ``"squared"`` takes a target per output, or class numbers, which count as one-hot;
     ``"cross_entropy"`` class numbers or probabilities; ``"logistic"`` ±1. Others are refused. A loss of
-    your own is called as ``loss(outputs, labels)`` and returns a value per sample; one that needs the
-    model is wrapped, ``SeesModel(f)``, and called as ``f(model, x, y)``.
+    your own is called as ``loss(outputs, labels)`` and returns a value per sample, or their mean; one that
+    needs the model is wrapped, ``SeesModel(f)``, and called as ``f(model, x, y)``. Outputs (n, 1) and
+    labels (n,) that such a loss broadcasts to (n, n) are refused.
+
+    **Optimizer.** A name of ``OPTIMIZERS``, with ``lr`` 1e-3 and, where it has one, ``momentum`` 0.9 if these
+    are not given; or one of torch's classes, which gets ``lr``, ``weight_decay`` and, if given, ``momentum``
+    by name; or a function of the parameters, ``lambda p: torch.optim.SGD(p, lr=0.1, dampening=0.5)``,
+    whose own learning rates then count, per group of parameters. ``schedule`` scales all of them.
 
     **Looking.** Before training (epoch 0), after each epoch in ``at`` (default: all), after each number
     of steps in ``at_steps`` (an epoch has ceil(n / batch_size) of them; see :func:`log_steps`), and
@@ -89,11 +96,13 @@ def fit(
     :func:`prefers_channels_last`; ``accelerator`` is a Hugging Face ``Accelerator``, among whose
     processes each batch is then shared.
     """
-    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=lr, every=every)
+    rate = LEARNING_RATE if lr is None else lr
+    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=rate, every=every)
     if bfloat16 and device_of(model).type == "cpu":
         onednn.require()
     config = dict(
-        epochs=epochs, loss=loss, optimizer=optimizer, lr=lr, batch_size=batch_size, momentum=momentum,
+        epochs=epochs, loss=loss, optimizer=optimizer, lr=rate, batch_size=batch_size,
+        momentum=MOMENTUM if momentum is None else momentum,
         weight_decay=weight_decay, schedule=schedule, augment=augment, stop_loss=stop_loss, stop_fit=stop_fit,
         patience=patience, seed=seed, bfloat16=bfloat16, compile=compile, full_train=full_train,
         channels_last=_turned(model, x, channels_last),
@@ -107,7 +116,8 @@ def fit(
         model.to(memory_format=layout)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=layout)
     trained = [p for p in model.parameters() if p.requires_grad]
-    descent = named(OPTIMIZERS, optimizer, "optimizer")(trained, lr, momentum, weight_decay)
+    descent: Any = optimizer_of(optimizer, trained, lr, momentum, weight_decay)
+    rates = [float(group["lr"]) for group in descent.param_groups]
     forward: Any = torch.compile(model) if compile else model
     if accelerator is not None:
         forward, descent = accelerator.prepare(forward, descent)
@@ -128,7 +138,8 @@ def fit(
     steps = Steps(
         model, forward, descent, x, y, loss_of, batch_size, seed, augment, layout, bfloat16, accelerator,
         watch=watch,
-        rate=lambda step, epoch: lr * factor(step / (epochs * batches), epoch),
+        rates=rates,
+        factor=lambda step, epoch: factor(step / (epochs * batches), epoch),
         who=f"Configuration: {config}",
     )  # fmt: skip
     if first == 0:

@@ -47,6 +47,41 @@ def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
             )
 
 
+def check_values(values: Tensor, output: Tensor, y: Tensor) -> None:
+    """Refuse what a loss returns where it is neither a number nor a value for each sample, or for its parts.
+
+    A difference of outputs (n, 1) and labels (n,) has a value for every pair of samples.
+    """
+    if not isinstance(values, Tensor):
+        raise TypeError(f"a loss should return a tensor, but returned a {type(values).__name__}.")
+    parts = max(output.numel(), y.numel())
+    if values.ndim and (len(values) != len(y) or values.numel() > parts):
+        raise ValueError(
+            f"a loss should return a value per sample, ({len(y)},), or their mean, but returned "
+            f"{tuple(values.shape)} from outputs {tuple(output.shape)} and labels {tuple(y.shape)}. Did "
+            "these broadcast against each other? Bring the labels to the shape of the outputs: y[:, None]."
+        )
+
+
+def check_broadcast(loss: Loss, output: Tensor, y: Tensor) -> None:
+    """Refuse a mean that a stranger's loss takes over all pairs of a sample's output with another's label."""
+    if loss in LOSSES.values() or output.shape == y.shape or output.numel() != y.numel() or len(y) < 2:
+        return
+    with torch.no_grad():
+        values = loss(output, y)
+        try:
+            aligned = loss(output.reshape(y.shape), y)
+        except Exception:  # a loss for this very shape
+            return
+    both = isinstance(values, Tensor) and isinstance(aligned, Tensor) and values.ndim == aligned.ndim == 0
+    if both and not torch.allclose(values, aligned, rtol=1e-3, atol=1e-6):
+        raise ValueError(
+            f"the loss takes outputs {tuple(output.shape)} and labels {tuple(y.shape)} for more than one "
+            f"pair per sample: it is {values.item():.4g}, and {aligned.item():.4g} where both have one "
+            "shape. Bring the labels to the shape of the outputs: y[:, None]."
+        )
+
+
 def right_rule(loss: Loss, output: Tensor, y: Tensor) -> Right | None:
     """How to tell which samples are classified correctly, or None where the labels are no classes."""
     if by_class(output, y):
@@ -101,12 +136,15 @@ def evaluate(
             inputs, labels = x[start : start + batch_size].to(device), y[start : start + batch_size]
             if isinstance(loss, SeesModel):
                 values = loss.loss(model, inputs, labels)
+                check_values(values, labels, labels)
             else:
                 output = model(inputs)
                 if start == 0:
                     check_labels(loss, output, y)
+                    check_broadcast(loss, output, labels)
                     right = right_rule(loss, output, y)
                 values = loss(output, labels)
+                check_values(values, output, labels)
                 if right is not None:
                     correct += right(output, labels).sum()
             total += values.mean() * len(inputs)
