@@ -136,8 +136,8 @@ def misalignment_scores(
     if len(filters) <= d + 1:
         raise ValueError(
             f"filters should be more than their dimensions and one for their mean, {d + 1}, but there are "
-            f"{len(filters)}: their covariance has no inverse. Put filters of several runs one below the other, "
-            "or compare the strongest directions alone: overlap(A, filter_covariance(filters), k)."
+            f"{len(filters)}: their covariance has no inverse. Put filters of several runs one below the "
+            "other, or compare the strongest directions alone: overlap(A, filter_covariance(filters), k)."
         )
     drawn = [random_basis(d, seed=bases * seed + k) for k in range(bases)]
     other = [float(misalignment_in(basis, found)) for basis in drawn]
@@ -220,7 +220,7 @@ def patch_covariance(
 
     Patches are never cut out. A product of two pixels counts once for every patch that holds both, so
     products of image rows with the rows below them, ``size`` of each, hold every sum needed. Entries are
-    ordered as ``conv.weight.flatten(1)``. The patches are those that ``nn.Conv2d(c, m, size, stride, padding)``
+    ordered as ``conv.weight.flatten(1)``. The patches are those that ``Conv2d(c, m, size, stride, padding)``
     sees: by default inside the images alone, with ``padding`` also those that hang over the edge, into so
     many pixels of zeros. ``center=False`` leaves the mean in, as in :func:`filter_covariance`.
 
@@ -361,7 +361,7 @@ def _score(vectors: Tensor, groups: list[slice], b: Tensor, given: Tensor) -> Te
         raise ValueError(
             f"B should be positive definite, but its eigenvalues reach from {float(eigenvalues[0]):.3g} to "
             f"{float(eigenvalues[-1]):.3g}. Take more filters than dimensions ({len(b)}), for instance those "
-            f"of several runs one below the other; compare the strongest directions alone by overlap(A, B, k); "
+            f"of several runs one below the other; compare the strongest directions alone, overlap(A, B, k); "
             f"or add a small multiple of the identity."
         )
     cosines = (w.mT @ vectors).square()
