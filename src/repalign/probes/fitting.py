@@ -25,7 +25,7 @@ def fit_probes(
     features: Features | Mapping[str, Any],
     labels: Integer[Tensor, " n"],
     *,
-    test: tuple[Features | Mapping[str, Any], Integer[Tensor, " m"]] | None = None,
+    test: tuple[Any, Integer[Tensor, " m"]] | None = None,
     classes: int | None = None,
     method: str | None = None,
     ridge: float = 1e-3,
