@@ -463,7 +463,11 @@ def test_random_labels_are_learned_and_not_held_out():
         (lambda x, y: (x[:2], y), ValueError, "of 4 representations, but has those of 2"),
         (lambda x, y: (x, y[:5]), ValueError, "has 60 rows and there are 5 labels"),
         (lambda x, y: (x, y + 1), ValueError, "the labels of test should be from 0 to 2"),
-        (lambda x, y: (x, ["cat"] * 60), TypeError, r"are words: number them by numpy\.unique"),
+        (
+            lambda x, y: (x, ["cat"] * 60),
+            TypeError,
+            r"the labels of test should hold numbers, but holds words.*numpy\.unique",
+        ),
         (lambda x, y: (x[:, :, :3], y), ValueError, "the probe is for 40 features, but these rows have 3"),
     ],
 )
@@ -471,5 +475,5 @@ def test_what_cannot_be_tested_is_told(test, error, message):
     x, y, new, new_y = held_out()
     with pytest.raises(error, match=message):
         fit_probes(x, y, test=test(new, new_y))
-    with pytest.raises(TypeError, match="labels should be class numbers, but are words"):
+    with pytest.raises(TypeError, match="labels should hold numbers, but holds words"):
         fit_probes(x, np.array(["cat", "dog"] * 30))

@@ -585,7 +585,8 @@ class Logits(nn.Module):
 @pytest.mark.parametrize(
     ("model", "x", "y", "message"),
     [
-        (nn.Linear(4, 3), PHI.numpy(), CLASSES.numpy(), r"a ndarray and a ndarray.*torch\.from_numpy"),
+        (nn.Linear(4, 3), PHI.tolist(), CLASSES.numpy(), r"a list and a Tensor.*torch\.from_numpy"),
+        (nn.Linear(4, 3), PHI.numpy(), np.array(["cat"] * 12), r"y should hold numbers.*numpy\.unique"),
         (nn.Linear(4, 3), TensorDataset(PHI, CLASSES), CLASSES, "a TensorDataset and a Tensor"),
         (nn.Linear(4, 3), DataLoader(TensorDataset(PHI)), CLASSES, "a DataLoader and a Tensor"),
         (nn.Linear(4, 3), PHI.to(torch.uint8), CLASSES, r"bytes.*x\.float\(\) / 255"),
@@ -826,3 +827,30 @@ def test_whole_maps_that_fill_the_memory_are_told(tmp_path):
         extract(net, x)
     assert extract(net, x, pool="mean")["1"].shape == (2, 32)
     assert extract(net, x, out=tmp_path)["1"].shape[0] == 2
+
+
+def test_arrays_train_like_tensors():
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(4, 3), nn.Linear(4, 3)
+    ours.load_state_dict(theirs.state_dict())
+    how = dict(epochs=2, test=(PHI, CLASSES))
+    expected = train.fit(theirs, PHI, CLASSES, **how)
+    doubles, numbers = PHI.double().numpy(), CLASSES.numpy()
+    numbers.flags.writeable = False
+    found = train.fit(ours, doubles, numbers, epochs=2, test=(doubles, numbers))
+    assert torch.equal(ours.weight, theirs.weight)
+    assert found.test_loss == expected.test_loss
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda y: spectrum(PHI.numpy(), y),
+        lambda y: spectrum(PHI, y.tolist()),
+        lambda y: cka(PHI.numpy(), y[:, None]),
+        lambda y: cumulative_power(PHI, y),
+    ],
+)
+def test_words_for_labels_are_told(measure):
+    with pytest.raises(TypeError, match=r"holds words.*numpy\.unique"):
+        measure(np.array(["cat", "dog"] * 6))

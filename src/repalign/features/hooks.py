@@ -311,6 +311,7 @@ def _run(
     sums: dict[str, Tensor] = {}
     widths: dict[str, int] = {}
     start = expected = 0
+    sink = keep
 
     def hook(want: _Want) -> Callable[[nn.Module, Any, Any], None]:
         def save(module: nn.Module, _: Any, output: Any) -> None:
@@ -333,11 +334,12 @@ def _run(
                 f"layer {name!r} gives {widths[name]} numbers per sample in one batch and {rows.shape[1]} in "
                 "another: bring all samples to one length, or pool."
             )
-        keep(name, rows)
+        sink(name, rows)
 
-    def one_pass(batch: Batch) -> None:
-        nonlocal expected, real
-        expected, real = batch.rows, real_tokens(model, batch) if pools else None
+    def one_pass(batch: Batch, into: Keep) -> None:
+        nonlocal expected, real, sink
+        expected, sink = batch.rows, into
+        real = real_tokens(model, batch) if pools else None
         ran.update((want.name, 0) for want in wanted)
         batch.call(model, start)
         for want in wanted:
@@ -349,29 +351,30 @@ def _run(
             if want.call is None:
                 give(want.name, sums.pop(want.name) / want.calls)
 
+    def alone(batch: Batch) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        one_pass(batch, _also(None, found, [0, 1]))
+        return found
+
+    def twice(batch: Batch) -> None:
+        """The rows of a batch; and of two of its samples, once more in other company."""
+        # Two, since some layers need company; where there are but two, the first one twice.
+        places = [batch.rows - 1, 0] if batch.rows > 2 else [0, 0]
+        seen: dict[str, Tensor] = {}
+        one_pass(batch, _also(keep, seen, places))
+        again = alone(batch.take(places))
+        if _differing(seen, again) is not None:
+            _warn_of_company(seen, again, alone(batch.take(places)))
+
     pools = any(want.axes for want in wanted)
     with ExitStack() as undo:
         for want in wanted:
             undo.callback(want.module.register_forward_hook(hook(want)).remove)
         for batch in source:
             if repeat and start == 0:
-                # Two, since some layers need company; where there are but two, the first one twice.
-                places = [batch.rows - 1, 0] if batch.rows > 2 else [0, 0]
-                seen: dict[str, Tensor] = {}
-                kept, keep = keep, _also(keep, seen, places)
-                one_pass(batch)
-                again: dict[str, Tensor] = {}
-                some = batch.take(places)
-                keep = _also(None, again, [0, 1])
-                one_pass(some)
-                if _differing(seen, again) is not None:
-                    once_more: dict[str, Tensor] = {}
-                    keep = _also(None, once_more, [0, 1])
-                    one_pass(some)
-                    _warn_of_company(seen, again, once_more)
-                keep = kept
+                twice(batch)
             else:
-                one_pass(batch)
+                one_pass(batch, keep)
             start += batch.rows
 
 
@@ -432,4 +435,4 @@ def _warn_of_company(seen: dict[str, Tensor], again: dict[str, Tensor], once_mor
         else "depends on the other samples of the batch (does it normalize over them, or compare them?): its "
         "rows change with batch_size and order"
     )
-    warnings.warn(f"layer {name!r} {why}.", stacklevel=4)
+    warnings.warn(f"layer {name!r} {why}.", stacklevel=5)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from repalign._arrays import as_numpy, working
+from repalign._arrays import as_numpy, refuse_words, working
 from repalign.kernels.loaders import Loader, sources
 from repalign.probes.linear_probes import Features, Probes
 from repalign.probes.softmax import MEMORY, softmax
@@ -324,11 +324,8 @@ def _ridge(x: Tensor, labels: Tensor, classes: int, ridge: float) -> Probes:
 
 
 def _labels(labels: Any, classes: int | None, name: str = "labels") -> tuple[Tensor, int]:
-    if not isinstance(labels, Tensor) and np.asarray(labels).dtype.kind in "OSU":
-        raise TypeError(
-            f"{name} should be class numbers, but are words: number them by numpy.unique(labels, "
-            "return_inverse=True)[1]."
-        )
+    if not isinstance(labels, Tensor):
+        refuse_words(labels, name)
     labels = torch.as_tensor(labels)
     if labels.ndim != 1 or labels.is_floating_point() or labels.numel() == 0:
         raise ValueError(

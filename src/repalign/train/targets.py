@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from repalign._arrays import refuse_words
 from repalign.train.context import device_of, evaluating
 from repalign.train.recipes import LOSSES, Loss, SeesModel, by_class, cross_entropy, logistic, squared
 
 AS_TENSORS = "An array: torch.from_numpy(x); a set of samples: stack its samples and labels."
 Right = Callable[[Tensor, Tensor], Tensor]  # outputs and labels of a batch: which samples are right
+
+
+def as_tensor(model: nn.Module, given: Any, name: str) -> Any:
+    """An array as a tensor, its numbers in the model's precision; anything else as it is."""
+    if not isinstance(given, np.ndarray):
+        return given
+    refuse_words(given, name)
+    tensor = torch.from_numpy(np.array(given))
+    like = next((p.dtype for p in model.parameters() if p.is_floating_point()), tensor.dtype)
+    return tensor.to(like) if tensor.is_floating_point() else tensor
 
 
 def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
