@@ -13,11 +13,23 @@ import torch
 from beartype.door import is_bearable
 from jaxtyping import install_import_hook, jaxtyped
 
-ROOMS = ("alignment", "covariance", "kernels", "linear", "probes", "propagation", "tangent")
+ROOMS = (
+    "alignment",
+    "collapse",
+    "covariance",
+    "kernels",
+    "linear",
+    "neighbors",
+    "probes",
+    "propagation",
+    "tangent",
+)
 NAMES = [f"repalign.{room}" for room in ROOMS]
 
 with install_import_hook(NAMES, "beartype.beartype"):
-    alignment, covariance, kernels, linear, probes, propagation, tangent = map(importlib.import_module, NAMES)
+    alignment, collapse, covariance, kernels, linear, neighbors, probes, propagation, tangent = map(
+        importlib.import_module, NAMES
+    )
 
 
 def public_functions():
@@ -106,6 +118,17 @@ def measure_kernels():
     kernels.cka_floor(x, y, draws=3)
     for m in (K, x, torch.eye(3, dtype=torch.int64), normal(90, 80)):
         kernels.stable_rank(m), kernels.stable_rank(m, features=True), kernels.effective_rank(m)
+    kernels.power_law(L), kernels.power_law(y, features=True, first=2, last=9)
+
+
+def measure_neighbors():
+    neighbors.mutual_neighbors(normal(10, 3), normal(10, 20), 2)
+    neighbors.mutual_neighbors(normal(30, 3).double(), normal(30, 3), cosine=True)
+
+
+def measure_collapse():
+    phi, y = normal(20, 4), torch.arange(20) % 3
+    collapse.collapse(phi, y), collapse.collapse(phi, y, classifier=(normal(3, 4), normal(3)))
 
 
 def measure_linear():
@@ -122,6 +145,8 @@ def measure_probes():
         found.scores(features[:, :7]), found.predict(features[:, :7])
         found.one(1).scores(features[1]), found.one(1).predict(features[1])
     probes.fit_probes([features[0], lambda: features[1]], labels, epochs=1)
+    fitted = probes.fit_probes(features, labels, test=(features[:, :9], labels[:9]))
+    fitted.one(0), fitted.predict(features)
     probes.fit_probes({"narrow": features[0, :, :2], "wide": features[1]}, labels)
     triplets = torch.tensor([[0, 1, 2], [3, 4, 5]])
     for x in (normal(6, 5), normal(6, 2, 3, 3)):
@@ -181,9 +206,11 @@ for one in tuples:
     check_fields(one)
 refused = (
     lambda: alignment.unit_rows(torch.ones(3)),
+    lambda: collapse.collapse(torch.ones(3), torch.arange(3)),
     lambda: covariance.misalignment(torch.ones(3), torch.ones(3)),
     lambda: kernels.gram(torch.ones(3)),
     lambda: linear.squared_descent(*[torch.ones(3)] * 4, eta=0.1, steps=torch.arange(2)),
+    lambda: neighbors.mutual_neighbors(torch.ones(3), torch.ones(3)),
     lambda: probes.planes(torch.eye(3), torch.zeros(1, 4, dtype=torch.int64)),
     lambda: propagation.correlations("0", 3),
     lambda: tangent.ntk("model", torch.ones(3)),

@@ -471,3 +471,28 @@ def test_row_blocks_are_pairs():
 def test_complex_features_are_refused():
     with pytest.raises(TypeError, match="should be real"):
         spectrum(torch.ones(3, 2, dtype=torch.complex64), torch.ones(3))
+
+
+def test_a_threshold_equal_to_a_singular_value_up_to_rounding_includes_it():
+    phi, _ = (torch.randn(60, 40, generator=torch.Generator().manual_seed(k)).double() for k in (0, 1))
+    y = torch.ones(60, dtype=torch.float64)
+    s = spectrum(phi, y)
+    expected = s.power.cumsum(0)
+    for i, sigma in enumerate(s.sigma.tolist()):
+        for near in (sigma, math.nextafter(sigma, math.inf), math.nextafter(sigma, 0), np.float64(sigma)):
+            assert float(s.alignment(near)) == float(expected[i])
+        # A threshold in single precision is known to its own rounding only.
+        for single in (torch.tensor(sigma, dtype=torch.float32), np.float32(sigma)):
+            assert float(s.alignment(single)) == float(expected[i])
+    singles = s.sigma.float()
+    torch.testing.assert_close(alignment_curve(phi, y, singles).value, expected, rtol=1e-12, atol=0)
+    # Far more apart than rounding: excluded.
+    assert float(alignment(phi, y, float(s.sigma[3]) * (1 + 1e-9))) == float(expected[2])
+
+
+def test_a_number_of_python_keeps_its_digits():
+    phi = torch.diag(torch.tensor([2.0, 0.1 + 1e-10], dtype=torch.float64))
+    y = torch.tensor([3.0, 4.0], dtype=torch.float64)
+    # In float32 this threshold would be 0.1000000015, above the second singular value.
+    assert float(alignment(phi, y, 0.1)) == pytest.approx(25.0)
+    assert alignment(phi, y, [0.1, 0.2]).tolist() == pytest.approx([25.0, 9.0])

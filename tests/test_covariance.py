@@ -384,3 +384,26 @@ def test_the_tilt_knows_which_end_is_strong_and_no_scale():
     assert tilt(TransferFunction(sigma, torch.ones(9))) == 0
     with pytest.raises(ValueError, match="three directions"):
         tilt(TransferFunction(sigma[:2], sigma[:2]))
+
+
+@pytest.mark.parametrize("padding, stride", [(0, 1), (1, 1), (2, 2)])
+def test_patches_are_those_that_a_padded_convolution_sees(padding, stride):
+    x = torch.randn(6, 2, 5, 7, generator=torch.Generator().manual_seed(0)).double() + 3
+    conv = torch.nn.Conv2d(2, 4, 3, stride=stride, padding=padding, bias=False).double()
+    found = patch_covariance(x, 3, stride=stride, padding=padding)
+    weight = conv.weight.detach().flatten(1)
+    outputs = conv(x).detach().transpose(0, 1).flatten(1)
+    expected = torch.cov(outputs, correction=0)
+    torch.testing.assert_close(weight @ found @ weight.mT, expected)
+
+
+def test_too_few_filters_are_told_the_way_out():
+    filters = torch.randn(9, 12, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"more than .* 13, but there are 9.*several runs.*overlap"):
+        misalignment_scores(torch.eye(12), filters)
+    # The way out works.
+    assert 0 <= float(overlap(torch.eye(12), filter_covariance(filters), 3)) <= 1
+    with pytest.raises(ValueError, match=r"positive definite.*several runs.*overlap"):
+        misalignment(torch.eye(12), filter_covariance(filters))
+    with pytest.raises(ValueError, match="padding should be"):
+        patch_covariance(torch.ones(1, 1, 4, 4), 2, padding=-1)

@@ -174,7 +174,7 @@ ROWS = torch.ones(4, 3)
         (lambda: extract(models.MLP(3, 2), ROWS, [""]), "no layer ''"),
         (lambda: extract(models.MLP(3, 2), ROWS, ["fc1", "fc1"]), "each once"),
         (lambda: extract(models.MLP(3, 2), ROWS, []), "each once"),
-        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean, max or token"),
+        (lambda: extract(models.MLP(3, 2), ROWS, pool="sum"), "flatten, mean, max, token or last"),
         (lambda: extract(models.MLP(3, 2), ROWS, batch_size=0), "at least 1"),
         (lambda: extract(models.MLP(3, 2), ROWS[0]), "at least one row"),
         (lambda: extract(models.MLP(3, 2), ROWS[:0]), "at least one row"),

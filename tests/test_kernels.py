@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from repalign.kernels import center, cka, cka_grid, effective_rank, gram, grid, hsic, kta, ranks, stable_rank
+from repalign.kernels import (
+    center,
+    cka,
+    cka_floor,
+    cka_grid,
+    effective_rank,
+    gram,
+    grid,
+    hsic,
+    kta,
+    power_law,
+    ranks,
+    stable_rank,
+)
 from repalign.kernels.loaders import sources
 
 
@@ -435,3 +448,70 @@ def test_bad_input_says_what_to_do(call, message):
 def test_an_iterator_is_refused():
     with pytest.raises(TypeError, match="make it a list"):
         cka_grid(GOOD for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    "measure", [lambda x, y: cka(x, y), lambda x, y: cka_grid([x, y]), lambda x, y: cka_floor(x, y, draws=0)]
+)
+def test_class_numbers_are_told_before_they_count_as_numbers(measure):
+    x, y = normal(12, 4), torch.arange(12) % 3
+    with pytest.warns(UserWarning, match=r"count as numbers.*one_hot"):
+        measure(x, y[:, None])
+    # Two classes are the same up to shift and scale, and floats are meant as numbers.
+    measure(x, y[:, None].clamp(max=1))
+    measure(x, y[:, None].double())
+    with pytest.raises(ValueError, match=r"Class numbers\? Give repalign\.data\.one_hot"):
+        measure(x, y)
+
+
+def test_class_numbers_in_arrays_are_told():
+    with pytest.warns(UserWarning, match=r"Y is a column of whole numbers"):
+        cka(normal(12, 4).numpy(), np.arange(12)[:, None])
+
+
+@given(st.floats(0.1, 3), st.integers(4, 60), st.integers(0, 2**31))
+def test_the_exponent_of_a_power_law_is_found(alpha, n, seed):
+    values = 3.0 * torch.arange(1, n + 1, dtype=torch.float64) ** -alpha
+    turn = torch.linalg.qr(normal(n, n, seed=seed)).Q
+    law = power_law((turn * values) @ turn.mT)
+    assert (law.first, law.last) == (1, n)
+    assert float(law.exponent) == pytest.approx(alpha, rel=1e-6)
+    assert float(law.r2) == pytest.approx(1)
+    # The same of features, whatever their scale; the kernel of (n, d) has singular values squared.
+    of_features = power_law(1e-3 * (turn * values.sqrt()), features=True, first=2, last=n)
+    assert float(of_features.exponent) == pytest.approx(alpha, rel=1e-6)
+    assert of_features.first == 2
+
+
+def test_a_power_law_is_the_weighted_regression_in_its_range():
+    x = normal(40, 12)
+    law = power_law(x, features=True, first=2, last=9)
+    values = torch.linalg.svdvals(x)[1:9].square().log().numpy()
+    rank = np.arange(2, 10)
+    # numpy squares its weights.
+    slope, at_one = np.polyfit(np.log(rank), values, 1, w=rank**-0.5)
+    mean = np.average(values, weights=1 / rank)
+    left = np.average((values - at_one - slope * np.log(rank)) ** 2, weights=1 / rank)
+    assert float(law.exponent) == pytest.approx(-slope)
+    assert float(law.r2) == pytest.approx(1 - left / np.average((values - mean) ** 2, weights=1 / rank))
+    # What lies beyond the rank is rounding, and is left out.
+    assert power_law(gram(x)).last == 12
+    assert power_law(gram(x.float())).last == 12
+    torch.testing.assert_close(power_law(gram(x)).exponent, power_law(x, features=True).exponent)
+    flat = power_law(torch.eye(5))
+    assert (float(flat.exponent), float(flat.r2)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: power_law(normal(5, 4)), r"power_law\(X, features=True\)"),
+        (lambda: power_law(torch.eye(5), first=4), "three eigenvalues or more of the 5"),
+        (lambda: power_law(torch.eye(5), last=6), "but are 1 and 6"),
+        (lambda: power_law(torch.zeros(5, 5)), "should not be zero"),
+        (lambda: power_law(torch.zeros(5, 3), features=True), "should not be zero"),
+    ],
+)
+def test_what_has_no_power_law_is_told(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -131,3 +131,16 @@ def test_norms_need_the_whole_path():
     path = squared_descent(phi, y, test, test_y, eta=0.1, steps=torch.tensor([1, 2]))
     with pytest.raises(ValueError, match="begin at step 0"):
         norm_at(path, [0.5])
+
+
+def test_errors_of_labels_0_and_1_are_those_of_signs():
+    phi, y, test, test_y = problem(3, 12, 4)
+    ones, test_ones = ((v > 0).double() for v in (y, test_y))
+    # With a constant feature the two tasks have the same solutions, up to shift and scale.
+    phi, test = (torch.cat([v, torch.ones(len(v), 1).double()], dim=1) for v in (phi, test))
+    steps, eta = torch.tensor([10**7]), 0.5
+    signs = squared_descent(phi, y, test, test_y, eta=eta, steps=steps)
+    found = squared_descent(phi, ones, test, test_ones, eta=eta, steps=steps)
+    assert float(found.train_error) == float(signs.train_error)
+    assert float(found.test_error) == float(signs.test_error)
+    assert float(found.train_error) < 0.5

@@ -422,3 +422,58 @@ ONE = torch.tensor([[0, 1, 2]])
 def test_bad_input_says_what_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def held_out():
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(120) % 3
+    x = torch.randn(4, 120, 40, generator=g) + 2 * torch.eye(40)[labels]
+    return x[:, :60], labels[:60], x[:, 60:], labels[60:]
+
+
+@pytest.mark.parametrize("how", [dict(), dict(method="ridge"), dict(method="adam", lr=0.01), dict(chunk=1)])
+def test_accuracy_is_that_of_the_test_samples(how, tmp_path):
+    x, y, new, new_y = held_out()
+    probes = fit_probes(x, y, test=(new, new_y), **how)
+    expected = (probes.predict(new) == new_y).float().mean(dim=1)
+    assert torch.equal(probes.accuracy, expected)
+    assert float(probes.one(2).accuracy) == float(expected[2])
+    # Layers of a dict, in another order, of arrays on disk or in memory.
+    np.save(tmp_path / "b.npy", new[1].numpy())
+    found = fit_probes({"a": x[0], "b": x[1]}, y, test=({"b": tmp_path / "b.npy", "a": new[0]}, new_y), **how)
+    assert [float(probe.accuracy) for probe in found.values()] == pytest.approx(expected[:2].tolist())
+    arrays = fit_probes(x.numpy(), y.numpy(), test=(new.numpy(), new_y.numpy()), **how)
+    np.testing.assert_allclose(arrays.accuracy, expected)
+    assert fit_probes(x, y, **how).accuracy is None
+
+
+def test_random_labels_are_learned_and_not_held_out():
+    g = torch.Generator().manual_seed(1)
+    y, new_y = (torch.randint(0, 3, (60,), generator=g) for _ in range(2))
+    wide = torch.randn(1, 120, 200, generator=g)
+    probes = fit_probes(wide[:, :60], y, test=(wide[:, 60:], new_y))
+    assert float((probes.predict(wide[:, :60]) == y).double().mean()) == 1
+    assert float(probes.accuracy) < 0.6
+
+
+@pytest.mark.parametrize(
+    "test, error, message",
+    [
+        (lambda x, y: ({"a": x[0]}, y), ValueError, r"of \['a'\], and those of the fit of Tensor"),
+        (lambda x, y: (x[:2], y), ValueError, "of 4 representations, but has those of 2"),
+        (lambda x, y: (x, y[:5]), ValueError, "has 60 rows and there are 5 labels"),
+        (lambda x, y: (x, y + 1), ValueError, "the labels of test should be from 0 to 2"),
+        (
+            lambda x, y: (x, ["cat"] * 60),
+            TypeError,
+            r"the labels of test should hold numbers, but holds words.*numpy\.unique",
+        ),
+        (lambda x, y: (x[:, :, :3], y), ValueError, "the probe is for 40 features, but these rows have 3"),
+    ],
+)
+def test_what_cannot_be_tested_is_told(test, error, message):
+    x, y, new, new_y = held_out()
+    with pytest.raises(error, match=message):
+        fit_probes(x, y, test=test(new, new_y))
+    with pytest.raises(TypeError, match="labels should hold numbers, but holds words"):
+        fit_probes(x, np.array(["cat", "dog"] * 30))

@@ -10,4 +10,4 @@ def test_annotated_shapes_hold():
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # The checks were on: a wrong shape or type is refused in every room, and so is a wrong field of a result.
-    assert done.stdout.split() == ["TypeCheckError"] * 7 + ["AssertionError"]
+    assert done.stdout.split() == ["TypeCheckError"] * 9 + ["AssertionError"]

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from repalign import data, train
 from repalign.alignment import alignment_curve, cumulative_power, kernel_spectrum, spectrum
@@ -579,7 +585,8 @@ class Logits(nn.Module):
 @pytest.mark.parametrize(
     ("model", "x", "y", "message"),
     [
-        (nn.Linear(4, 3), PHI.numpy(), CLASSES.numpy(), r"a ndarray and a ndarray.*torch\.from_numpy"),
+        (nn.Linear(4, 3), PHI.tolist(), CLASSES.numpy(), r"a list and a Tensor.*torch\.from_numpy"),
+        (nn.Linear(4, 3), PHI.numpy(), np.array(["cat"] * 12), r"y should hold numbers.*numpy\.unique"),
         (nn.Linear(4, 3), TensorDataset(PHI, CLASSES), CLASSES, "a TensorDataset and a Tensor"),
         (nn.Linear(4, 3), DataLoader(TensorDataset(PHI)), CLASSES, "a DataLoader and a Tensor"),
         (nn.Linear(4, 3), PHI.to(torch.uint8), CLASSES, r"bytes.*x\.float\(\) / 255"),
@@ -599,3 +606,251 @@ def test_arrays_for_predictions_are_told():
 def test_a_dict_of_representations_is_told():
     with pytest.raises(TypeError, match=r"list\(reps\.values\(\)\)"):
         cka_grid({"a": PHI, "b": PHI})
+
+
+# In which order, with which labels.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(shuffle=True),
+        dict(sampler=WeightedRandomSampler([1.0] * 12, 12)),
+        dict(batch_sampler=BatchSampler(SubsetRandomSampler(range(12)), 5, drop_last=False)),
+    ],
+)
+def test_a_random_order_is_told_unless_labels_come_along(options):
+    torch.manual_seed(0)
+    net, pairs = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), TensorDataset(PHI, torch.arange(12))
+    size = {} if "batch_sampler" in options else dict(batch_size=5)
+    with pytest.warns(UserWarning, match="random order.*shuffle=False, or return_labels=True"):
+        extract(net, DataLoader(pairs, **size, **options))
+    found, labels = extract(net, DataLoader(pairs, **size, **options), return_labels=True)
+    assert labels.tolist() != list(range(12))
+    torch.testing.assert_close(found["1"], net(PHI[labels]).detach())
+    activation_rates(net, DataLoader(pairs, **size, **options))  # which has no order
+
+
+def test_labels_come_in_the_order_of_the_rows():
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    loader = DataLoader(TensorDataset(PHI, CLASSES), batch_size=5)
+    found, labels = extract(net, loader, return_labels=True)
+    assert torch.equal(labels, CLASSES)
+    assert len(found["1"]) == 12
+    words_of = [(PHI[:6], ["cat"] * 6), (PHI[6:], ["dog"] * 6)]
+    assert extract(net, words_of, return_labels=True)[1] == ["cat"] * 6 + ["dog"] * 6
+    arrays = [(PHI[:6].numpy(), CLASSES[:6].numpy()), (PHI[6:].numpy(), CLASSES[6:].numpy())]
+    np.testing.assert_array_equal(extract(net, arrays, return_labels=True)[1], CLASSES.numpy())
+    dicts = [{"input_ids": words(), "label": CLASSES[:7]}]
+
+    class Labeled(Language):
+        def forward(self, input_ids, label=None):
+            return super().forward(input_ids)
+
+    assert torch.equal(extract(Labeled(), dicts, return_labels=True)[1], CLASSES[:7])
+    with pytest.raises(ValueError, match="labels in every batch"):
+        extract(net, [PHI], return_labels=True)
+    with pytest.raises(ValueError, match="all samples at once"):
+        extract(net, PHI, return_labels=True)
+
+
+# Samples that are not alone, and random numbers.
+
+
+class BatchStatistics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, track_running_stats=False)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+class AlwaysDropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(nn.functional.dropout(x + 10, 0.5, training=True))
+
+
+class Neighbors(nn.Module):
+    """Each sample takes the mean of its nearest other one and itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = nn.Linear(4, 4)
+
+    def forward(self, x):
+        near = torch.cdist(x, x).topk(2, largest=False).indices
+        return self.same(x[near].mean(1))
+
+
+@pytest.mark.parametrize("n", [2, 12])
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (BatchStatistics, "layer 'norm' depends on the other samples"),
+        (AlwaysDropping, "layer 'act' draws random numbers"),
+        (Neighbors, "layer 'same' depends on the other samples"),
+    ],
+)
+def test_rows_that_depend_on_their_batch_are_told(model, message, n):
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match=message):
+        extract(model(), PHI[:n])
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n", [1, 2, 12])
+def test_rounding_is_no_company(precision, n):
+    torch.manual_seed(0)
+    deep = [part for _ in range(20) for part in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())]
+    net = nn.Sequential(nn.Linear(4, 64), *deep, nn.Dropout(0.5)).to(precision)
+    assert len(extract(net, PHI[:n])) == 20  # no warning, which would be an error
+
+
+# Padding.
+
+
+class Means(nn.Module):
+    """Tokens of one feature, their own number; a layer of one position fewer; channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding.from_pretrained(torch.arange(50.0)[:, None])
+        self.shorter, self.turned = nn.LayerNorm(1), nn.Conv1d(1, 1, 1)
+        nn.init.ones_(self.turned.weight)
+        nn.init.zeros_(self.turned.bias)
+
+    def forward(self, ids, attention_mask=None, key_padding_mask=None):
+        x = self.words(ids)
+        self.shorter(x[:, 1:])
+        return self.turned(x.mT)
+
+
+IDS = torch.tensor([[5, 7, 49, 49], [1, 2, 3, 9]])
+MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    "pool, expected",
+    [("mean", [6.0, 3.75]), ("max", [7.0, 9.0]), ("token", [5.0, 1.0]), ("last", [7.0, 9.0])],
+)
+def test_padding_is_not_pooled(pool, expected):
+    net, layers_of = Means(), ["words"] if pool in ("token", "last") else ["words", "turned"]
+    for x in (
+        {"ids": IDS, "attention_mask": MASK},
+        {"ids": IDS, "key_padding_mask": MASK == 0},
+        (IDS, MASK),
+        [((IDS[:1], MASK[:1]), None), ((IDS[1:], MASK[1:]), None)],
+        {"ids": IDS.numpy(), "attention_mask": MASK.numpy()},
+    ):
+        for rows in extract(net, x, layers_of, pool=pool).values():
+            assert rows.flatten().tolist() == expected
+    # On the left as well: the first real token is not the first.
+    left = extract(net, {"ids": IDS.flip(1), "attention_mask": MASK.flip(1)}, "words", pool=pool)
+    swapped = {"token": [7.0, 9.0], "last": [5.0, 1.0]}
+    assert left["words"].flatten().tolist() == swapped.get(pool, expected)
+    everything = extract(net, IDS, "words", pool=pool)["words"].flatten()
+    assert everything[1] == expected[1]
+    assert pool == "token" or everything[0] != expected[0]
+
+
+def test_where_padding_is_not_known_it_is_told():
+    net = Means()
+    with pytest.warns(UserWarning, match="'shorter' gives .* not known which positions are padding"):
+        extract(net, (IDS, MASK), "shorter", pool="mean")
+    extract(net, (IDS, torch.ones_like(MASK)), "shorter", pool="mean")  # nothing is padded
+    extract(net, (IDS, MASK), "shorter")
+    with pytest.warns(UserWarning, match="attention_mask should be"):
+        extract(net, (IDS, MASK[:, None]), "words", pool="mean")
+    with pytest.raises(ValueError, match="should have a token to pool"):
+        extract(net, (IDS, 0 * MASK), "words", pool="mean")
+
+
+def test_a_mean_over_real_tokens_does_not_overflow_in_half_precision():
+    net = nn.Sequential(nn.Embedding.from_pretrained(torch.full((3, 2), 30000.0).half()))
+    real = torch.arange(512)[None] < torch.tensor([[400], [512]])
+
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, ids, attention_mask):
+            return self.net(ids)
+
+    ids = torch.zeros(2, 512, dtype=torch.long)
+    rows = extract(Wrapped(), (ids, real), "net.0", pool="mean")["net.0"]
+    torch.testing.assert_close(rows, torch.full((2, 2), 30000.0).half(), rtol=2e-3, atol=0)
+
+
+def test_a_loader_of_ids_and_masks_does_not_lose_the_mask():
+    net = Means()
+    pairs, triples = TensorDataset(IDS, MASK), TensorDataset(IDS, MASK, torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match="Say inputs=2 for the mask, inputs=1 for labels"):
+        extract(net, DataLoader(pairs, batch_size=2), "words", pool="mean")
+    for data_set in (pairs, triples):
+        loader = DataLoader(data_set, batch_size=2)
+        found = extract(net, loader, "words", pool="mean", inputs=2)["words"]
+        assert found.flatten().tolist() == [6.0, 3.75]
+        assert layers(net, loader, inputs=2)[0].shape == (4, 1)
+    _, labels = extract(net, DataLoader(triples), "words", inputs=2, return_labels=True)
+    assert labels.tolist() == [1, 0]
+    _, labels = extract(net, DataLoader(pairs), "words", inputs=1, return_labels=True)
+    assert torch.equal(labels, MASK)
+    with pytest.raises(ValueError, match="from 1 to 2, the things of a batch, but is 3"):
+        extract(net, DataLoader(pairs), inputs=3)
+
+
+# Layers by number, and large ones.
+
+
+def test_layers_by_number():
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    expected = extract(net, PHI, ["1"])
+    for asked in (1, [1], ["1"], "1"):
+        found = extract(net, PHI, asked)
+        assert list(found) == ["1"]
+        assert torch.equal(found["1"], expected["1"])
+    with pytest.raises(ValueError, match="no layer '7'"):
+        extract(net, PHI, [7])
+    with pytest.raises(TypeError, match="names of modules, or their numbers, but one is a ReLU"):
+        extract(net, PHI, [net[1]])
+
+
+def test_whole_maps_that_fill_the_memory_are_told(tmp_path):
+    net, x = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU()), images(2, size=224)
+    with pytest.warns(UserWarning, match=r"6 MB for a sample, 0\.0 GB for 2 samples: pool='mean'"):
+        extract(net, x)
+    assert extract(net, x, pool="mean")["1"].shape == (2, 32)
+    assert extract(net, x, out=tmp_path)["1"].shape[0] == 2
+
+
+def test_arrays_train_like_tensors():
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(4, 3), nn.Linear(4, 3)
+    ours.load_state_dict(theirs.state_dict())
+    how = dict(epochs=2, test=(PHI, CLASSES))
+    expected = train.fit(theirs, PHI, CLASSES, **how)
+    doubles, numbers = PHI.double().numpy(), CLASSES.numpy()
+    numbers.flags.writeable = False
+    found = train.fit(ours, doubles, numbers, epochs=2, test=(doubles, numbers))
+    assert torch.equal(ours.weight, theirs.weight)
+    assert found.test_loss == expected.test_loss
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda y: spectrum(PHI.numpy(), y),
+        lambda y: spectrum(PHI, y.tolist()),
+        lambda y: cka(PHI.numpy(), y[:, None]),
+        lambda y: cumulative_power(PHI, y),
+    ],
+)
+def test_words_for_labels_are_told(measure):
+    with pytest.raises(TypeError, match=r"holds words.*numpy\.unique"):
+        measure(np.array(["cat", "dog"] * 6))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from repalign import models, train
-from repalign.train import DivergedError, fit, fit_many, log_epochs
+from repalign.train import DivergedError, SeesModel, fit, fit_many, log_epochs
 
 
 def mlp(seed=0, outputs=3, dropout=0.0):
@@ -622,3 +622,114 @@ def test_two_processes_follow_the_curve_of_one(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     alone = fit(mlp(), *batch(51), epochs=4, batch_size=16)
     assert json.loads(out.read_text()) == pytest.approx(alone.loss, rel=1e-5)
+
+
+BY_CLASS = {
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+    "nesterov": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+}
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_a_class_gets_its_options_by_name(name, tmp_path):
+    x, y = batch()
+    how = dict(lr=0.01, weight_decay=0.1, batch_size=20, epochs=3)
+    by_name, by_class, made = mlp(), mlp(), mlp()
+    fit(by_name, x, y, optimizer=name, **how)
+    fit(by_class, x, y, optimizer=BY_CLASS[name], checkpoint=tmp_path / "state", **how)
+    fit(made, x, y, optimizer=MAKERS[name], batch_size=20, epochs=3)
+    torch.testing.assert_close(weights(by_class), weights(by_name), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(weights(made), weights(by_name), rtol=1e-6, atol=1e-7)
+
+
+def test_a_momentum_that_is_named_reaches_a_class():
+    x, y = batch()
+    by_name, by_class = mlp(), mlp()
+    fit(by_name, x, y, optimizer="momentum", lr=0.01, momentum=0.5, epochs=2)
+    fit(by_class, x, y, optimizer=torch.optim.SGD, lr=0.01, momentum=0.5, epochs=2)
+    assert torch.equal(weights(by_class), weights(by_name))
+
+
+def test_each_group_of_parameters_keeps_its_rate():
+    x, y = batch()
+    model = mlp()
+    last = list(model.parameters())[-2:]
+    before = weights(model)
+
+    def groups(parameters):
+        first = [p for p in parameters if not any(p is one for one in last)]
+        return torch.optim.SGD([{"params": first, "lr": 0.1}, {"params": last, "lr": 0.0}])
+
+    history = fit(model, x, y, optimizer=groups, schedule="linear", batch_size=50, epochs=2)
+    size = sum(p.numel() for p in last)
+    assert torch.equal(weights(model)[-size:], before[-size:])
+    assert not torch.equal(weights(model)[:-size], before[:-size])
+    assert history.lr == [0.1, 0.05]
+
+
+@pytest.mark.parametrize(
+    "optimizer, options, error, message",
+    [
+        (
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)]),
+            {},
+            TypeError,
+            r"made already: pass lambda p",
+        ),
+        (
+            lambda p: torch.optim.SGD(p, lr=0.1),
+            dict(lr=0.5),
+            ValueError,
+            "given lr, but the optimizer has its",
+        ),
+        (lambda p, lr: torch.optim.SGD(p, lr), dict(weight_decay=0.1), ValueError, "given weight_decay, but"),
+        (torch.optim.Adam, dict(momentum=0.5), ValueError, "given momentum, but"),
+        (partial(torch.optim.SGD, lr=0.1), dict(lr=0.5), ValueError, "given lr, but"),
+        (torch.optim.LBFGS, {}, ValueError, "LBFGS evaluates the loss several times"),
+        (lambda p: None, {}, TypeError, "but made a NoneType"),
+    ],
+)
+def test_what_no_optimizer_can_be_made_of_is_told(optimizer, options, error, message):
+    x, y = batch()
+    with pytest.raises(error, match=message):
+        fit(mlp(), x, y, optimizer=optimizer, epochs=1, **options)
+
+
+def pairs(output, y):
+    return (output - y) ** 2
+
+
+@pytest.mark.parametrize("loss", [pairs, SeesModel(lambda m, x, y: pairs(m(x), y))])
+def test_a_loss_of_all_pairs_is_refused(loss):
+    x = batch()[0]
+    y = x.sum(1)
+    with pytest.raises(
+        ValueError, match=r"a value per sample, \(10,\), .* returned \(10, 10\) .*y\[:, None\]"
+    ):
+        fit(nn.Linear(5, 1), x, y, loss=loss, epochs=1, batch_size=10)
+    right, ours = nn.Linear(5, 1), nn.Linear(5, 1)
+    ours.load_state_dict(right.state_dict())
+    fit(right, x, y, loss="squared", epochs=2)
+    fit(ours, x, y[:, None], loss=loss, epochs=2)
+    torch.testing.assert_close(weights(ours), weights(right))
+
+
+def test_a_mean_over_all_pairs_is_refused():
+    x = batch()[0]
+    y = x.sum(1)
+
+    def mean(output, y):
+        return pairs(output, y).mean()
+
+    with pytest.raises(ValueError, match=r"more than one pair per sample.*y\[:, None\]"):
+        fit(nn.Linear(5, 1), x, y, loss=mean, epochs=1)
+    with pytest.raises(ValueError, match="more than one pair per sample"):
+        fit_many([nn.Linear(5, 1), nn.Linear(5, 1)], x, y, loss=mean, epochs=1, seeds=[0, 1])
+    fit(nn.Linear(5, 1), x, y[:, None], loss=mean, epochs=1)
+    # One that shapes its arguments itself is right about them.
+    fit(nn.Linear(5, 1), x, y, loss=lambda o, y: pairs(o[:, 0], y).mean(), epochs=1)

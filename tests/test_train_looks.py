@@ -20,6 +20,7 @@ from repalign._files import seal
 from repalign.kernels import cka, cka_grid
 from repalign.probes import fit_probes
 from repalign.train import SeesModel, Snapshots, fit, fit_many, log_steps
+from repalign.train.targets import evaluate
 from test_train import batch, mlp, weights
 
 
@@ -155,6 +156,31 @@ def test_there_is_no_accuracy_of_numbers():
         assert fit(mlp(), x, labels, loss="squared", epochs=1).accuracy == pytest.approx(
             fit(mlp(), x, y, loss="squared", epochs=1).accuracy, abs=0.1
         )
+
+
+@pytest.mark.parametrize("stop", [dict(epochs=300, patience=3), dict(epochs=60)])
+def test_the_best_weights_are_those_of_the_lowest_test_loss(stop, tmp_path):
+    (x, y), test = batch(40), batch(40, seed=7)
+    model, last = mlp(), mlp()
+    history = fit(model, x, y, lr=0.05, test=test, best=True, **stop)
+    lowest = min(history.test_loss)
+    assert evaluate(model, *test, train.LOSSES["cross_entropy"])[0] == pytest.approx(lowest)
+    fit(last, x, y, lr=0.05, test=test, **stop)
+    assert evaluate(last, *test, train.LOSSES["cross_entropy"])[0] > lowest
+    # A run that is interrupted behind the best epoch still has it.
+    place, cut = tmp_path / "state", len(history.loss) - 2
+    resumed = mlp()
+
+    def interrupt(epoch, history):
+        if epoch == cut:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(mlp(), x, y, lr=0.05, test=test, best=True, checkpoint=place, progress=interrupt, **stop)
+    fit(resumed, x, y, lr=0.05, test=test, best=True, checkpoint=place, **stop)
+    assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), model.parameters(), strict=True))
+    with pytest.raises(ValueError, match=r"best keeps the weights of the lowest test loss: pass test="):
+        fit(mlp(), x, y, best=True, epochs=1)
 
 
 def test_patience_stops_where_the_test_loss_no_longer_falls():

@@ -38,6 +38,7 @@ def _to_torch(leaf: Any, seen: set[type]) -> Any:
         seen.add(Tensor)
     elif isinstance(leaf, np.ndarray):
         seen.add(np.ndarray)
+        refuse_words(leaf, "an array of labels or features")
         # A read-only or negatively strided array cannot be shared with torch: copy it.
         shareable = leaf.flags.writeable and all(step >= 0 for step in leaf.strides)
         return torch.from_numpy(leaf if shareable else leaf.copy())
@@ -70,8 +71,9 @@ def check(value: Any, name: str, dims: str) -> Tensor:
     ``dims`` names the axes, as in ``"n d"``; ``"n *c"`` allows any number of trailing axes.
     Integers become float64. An empty axis is refused.
     """
-    if not isinstance(value, (Tensor, np.ndarray)):
+    if not isinstance(value, Tensor):
         value = np.asarray(value)
+        refuse_words(value, name)
     tensor = value if isinstance(value, Tensor) else torch.from_numpy(value)
     expected = f"{name} should have shape ({', '.join(dims.split())})"
     words = dims.split()
@@ -94,6 +96,15 @@ def check(value: Any, name: str, dims: str) -> Tensor:
             f"infinite, the first at {first}. Drop those rows, or look for a diverged run."
         )
     return tensor
+
+
+def refuse_words(value: Any, name: str) -> None:
+    """An error where an array or a list holds words or other objects in place of numbers."""
+    if np.asarray(value).dtype.kind in "OSU":
+        raise TypeError(
+            f"{name} should hold numbers, but holds words or other objects: number the words of labels by "
+            "numpy.unique(labels, return_inverse=True)[1]."
+        )
 
 
 def numbers(value: Any, name: str, dims: str) -> Tensor:
@@ -126,9 +137,32 @@ def indistinct(eigenvalues: Tensor, given: Any) -> Tensor:
 def _hint(tensor: Tensor, words: list[str]) -> str:
     if tensor.ndim > len(words) >= 2:
         return " Flatten each sample first: x.flatten(1)."
+    if tensor.ndim == 1 and len(words) == 2 and class_numbers(tensor):
+        return " Class numbers? Give repalign.data.one_hot(y). One feature? Use x[:, None]."
     if tensor.ndim == 1 and len(words) == 2:
         return " One sample or one feature? Use x[None] or x[:, None]."
     return ""
+
+
+# What to say of labels that are taken as they are, and most likely were not meant so.
+COUNTED = (
+    "y holds whole numbers other than -1 and 1, and they count as numbers: class 2 as twice class 1. For "
+    "classes give repalign.data.one_hot(y), or repalign.data.signs(y) where there are two; for numbers "
+    "y.float()."
+)
+
+
+def class_numbers(y: Any) -> bool:
+    """Are these one whole number per sample, and not all ±1? They look like classes.
+
+    >>> class_numbers(torch.tensor([0, 2, 1])), class_numbers(torch.tensor([1, -1]))
+    (True, False)
+    """
+    if not isinstance(y, Tensor):
+        refuse_words(y, "y")
+        y = torch.as_tensor(np.asarray(y))
+    whole = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
+    return whole and bool(((y != 1) & (y != -1)).any())
 
 
 def same_rows(a: Tensor, b: Tensor, names: str) -> None:

@@ -133,6 +133,12 @@ def misalignment_scores(
         raise ValueError(f"bases should be at least 1, but is {bases}.")
     found = filter_covariance(torch.as_tensor(filters).detach().cpu().double())
     d = len(found)
+    if len(filters) <= d + 1:
+        raise ValueError(
+            f"filters should be more than their dimensions and one for their mean, {d + 1}, but there are "
+            f"{len(filters)}: their covariance has no inverse. Put filters of several runs one below the "
+            "other, or compare the strongest directions alone: overlap(A, filter_covariance(filters), k)."
+        )
     drawn = [random_basis(d, seed=bases * seed + k) for k in range(bases)]
     other = [float(misalignment_in(basis, found)) for basis in drawn]
     own = float(misalignment(torch.as_tensor(A).cpu().double(), found))
@@ -206,6 +212,7 @@ def patch_covariance(
     size: int,
     *,
     stride: int = 1,
+    padding: int = 0,
     center: bool = True,
     batch_size: int = 512,
 ) -> Float[Tensor, "p p"]:
@@ -213,8 +220,9 @@ def patch_covariance(
 
     Patches are never cut out. A product of two pixels counts once for every patch that holds both, so
     products of image rows with the rows below them, ``size`` of each, hold every sum needed. Entries are
-    ordered as ``conv.weight.flatten(1)``. ``center=False`` leaves the mean in, as in
-    :func:`filter_covariance`.
+    ordered as ``conv.weight.flatten(1)``. The patches are those that ``Conv2d(c, m, size, stride, padding)``
+    sees: by default inside the images alone, with ``padding`` also those that hang over the edge, into so
+    many pixels of zeros. ``center=False`` leaves the mean in, as in :func:`filter_covariance`.
 
     >>> images = torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]])
     >>> patch_covariance(images, size=1)
@@ -222,6 +230,10 @@ def patch_covariance(
     """
     if not isinstance(images, Tensor) or images.ndim != 4:
         images = check(images, "images", "n c h w")
+    if padding < 0:
+        raise ValueError(f"padding should be a number of pixels, 0 or more, but is {padding}.")
+    if padding:
+        images = torch.nn.functional.pad(images, (padding, padding, padding, padding))
     n, c, h, w = images.shape
     if not 1 <= size <= min(h, w):
         raise ValueError(f"size should be from 1 to {min(h, w)} for images of {h}×{w}, but is {size}.")
@@ -348,8 +360,9 @@ def _score(vectors: Tensor, groups: list[slice], b: Tensor, given: Tensor) -> Te
     if eigenvalues[0] <= indistinct(eigenvalues, given):
         raise ValueError(
             f"B should be positive definite, but its eigenvalues reach from {float(eigenvalues[0]):.3g} to "
-            f"{float(eigenvalues[-1]):.3g}. Take more filters than dimensions ({len(b)}), or add a small "
-            f"multiple of the identity."
+            f"{float(eigenvalues[-1]):.3g}. Take more filters than dimensions ({len(b)}), for instance those "
+            f"of several runs one below the other; compare the strongest directions alone, overlap(A, B, k); "
+            f"or add a small multiple of the identity."
         )
     cosines = (w.mT @ vectors).square()
     along, inverse = eigenvalues @ cosines, (1 / eigenvalues) @ cosines

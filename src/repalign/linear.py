@@ -16,9 +16,8 @@ from jaxtyping import Float, Real
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from repalign._arrays import numbers, numpy_too, same_rows, working
+from repalign._arrays import COUNTED, class_numbers, numbers, numpy_too, same_rows, working
 from repalign.alignment.descent import log_decay
-from repalign.alignment.reduction import COUNTED, class_numbers
 
 LOG2 = math.log(2)
 # A number whose square overflows, while its products with ordinary numbers do not.
@@ -50,8 +49,9 @@ def squared_descent(
     """Gradient descent on half the mean squared error, in closed form (Imani prop. 1).
 
     The update is w ← w − (η/n) Φᵀ(Φw − y), that of torch's SGD on ``mse_loss`` with a rate of η/2. ``train``
-    and ``test`` are mean squared errors, the errors are shares of wrong signs (for ±1 labels). Of several
-    step sizes the one with the lowest training loss at the last of ``steps`` is kept, as the papers choose.
+    and ``test`` are mean squared errors, the errors are shares of wrong signs, for ±1 labels; where all
+    labels are 0 or 1, of wrong sides of ½. Of several step sizes the one with the lowest training loss at the
+    last of ``steps`` is kept, as the papers choose.
 
     >>> x = torch.eye(3).double()
     >>> squared_descent(x, x[0], x, x[0], eta=1.5, steps=torch.tensor([0, 1])).train
@@ -78,7 +78,8 @@ def squared_descent(
     w = weights(chosen, t)
     fits = w @ (u * sigma).mT, w @ (test_a @ vh.mT).mT
     losses = [(f - v).square().mean(dim=1) for f, v in zip(fits, (b, test_b), strict=True)]
-    errors = [_error(f, v) for f, v in zip(fits, (b, test_b), strict=True)]
+    between = _between(b)
+    errors = [_error(f - between, v - between) for f, v in zip(fits, (b, test_b), strict=True)]
     return _curves(t, losses, errors, w, chosen, phi)
 
 
@@ -168,6 +169,12 @@ def _lowest(final: Float[Tensor, " e"]) -> int:
     if len(final) > 1 and not torch.isfinite(final).any():
         raise ValueError("no step size converged: try smaller ones.")
     return int(final.nan_to_num(nan=torch.inf).argmin())
+
+
+def _between(y: Float[Tensor, " n"]) -> float:
+    """What parts the two classes: ½ for the labels 0 and 1, else 0, so that signs count."""
+    zeros, ones = y == 0, y == 1
+    return 0.5 if bool((zeros | ones).all() & zeros.any()) else 0.0
 
 
 def _error(f: Float[Tensor, "t n"], v: Float[Tensor, " n"]) -> Float[Tensor, " t"]:

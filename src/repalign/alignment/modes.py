@@ -9,8 +9,17 @@ import torch
 from jaxtyping import Float, Int, Real
 from torch import Tensor
 
-from repalign._arrays import at_least_single, check, indistinct, numpy_too, rounding, same_rows, working
-from repalign.alignment.reduction import COUNTED, class_numbers
+from repalign._arrays import (
+    COUNTED,
+    at_least_single,
+    check,
+    class_numbers,
+    indistinct,
+    numpy_too,
+    rounding,
+    same_rows,
+    working,
+)
 from repalign.alignment.spectra import Spectrum, in_modes, spectrum
 
 

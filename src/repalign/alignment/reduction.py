@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repalign._arrays import check, numbers, same_rows, working
+from repalign._arrays import COUNTED, check, class_numbers, numbers, same_rows, working
 
 # Directions sought beyond the wanted ones, so that the last of those is found as fast as the first.
 SPARE = 10
@@ -32,25 +32,6 @@ class Reduced(NamedTuple):
     like: Tensor
     trailing: torch.Size
     numpy: bool = False
-
-
-# What to say of labels that are taken as they are, and most likely were not meant so.
-COUNTED = (
-    "y holds whole numbers other than -1 and 1, and they count as numbers: class 2 as twice class 1. For "
-    "classes give repalign.data.one_hot(y), or repalign.data.signs(y) where there are two; for numbers "
-    "y.float()."
-)
-
-
-def class_numbers(y: Any) -> bool:
-    """Are these one whole number per sample, and not all ±1? They look like classes.
-
-    >>> class_numbers(torch.tensor([0, 2, 1])), class_numbers(torch.tensor([1, -1]))
-    (True, False)
-    """
-    y = torch.as_tensor(y)
-    whole = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
-    return whole and bool(((y != 1) & (y != -1)).any())
 
 
 def reduce_blocks(blocks: Iterable[Any]) -> Reduced:

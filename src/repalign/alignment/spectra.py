@@ -6,12 +6,23 @@ import warnings
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import as_numpy, check, numbers, numpy_too, same_rows, working
-from repalign.alignment.reduction import COUNTED, Reduced, class_numbers, reduce_blocks, top_left_vectors
+from repalign._arrays import (
+    COUNTED,
+    as_numpy,
+    check,
+    class_numbers,
+    numbers,
+    numpy_too,
+    rounding,
+    same_rows,
+    working,
+)
+from repalign.alignment.reduction import Reduced, reduce_blocks, top_left_vectors
 
 
 class Curve(NamedTuple):
@@ -172,7 +183,8 @@ def alignment(
     ``tau`` is a number or a vector of thresholds; the result has its shape, then that of one label.
     The definition assumes rows of length at most one: call :func:`unit_rows` first to compare
     representations. At τ = 0 it is ‖y‖² projected on the range of Φ. A threshold equal to a singular
-    value up to rounding includes it, so equal singular values always count together.
+    value up to rounding includes it, so equal singular values always count together: up to 8ε of the
+    precision of Φ beside σ₁, and ε of the precision in which a tensor ``tau`` comes beside itself.
 
     >>> alignment(torch.eye(2), torch.tensor([3.0, 4.0]), tau=0.5)
     tensor(25.)
@@ -199,8 +211,8 @@ def _curve(spectrum: Spectrum, tau: Tensor | None) -> Curve:
     if tau is None:
         positive = sigma[sigma > 0].flip(0)
         tau = torch.cat([sigma.new_zeros(1), positive])
-    tau = check(tau, "tau", "t").to(sigma)
-    return Curve(tau, _alignment(spectrum, tau))
+    tau = check(tau, "tau", "t")
+    return Curve(tau.to(sigma), _alignment(spectrum, tau))
 
 
 @numpy_too
@@ -225,12 +237,15 @@ def _cumulative(spectrum: Spectrum, each: bool) -> Tensor:
 @numpy_too
 def _alignment(spectrum: Spectrum, tau: float | Tensor) -> Tensor:
     sigma, power, _ = spectrum
-    tau = torch.as_tensor(tau, device=sigma.device).to(sigma.dtype)
+    # A number of Python has the digits of float64, which torch.as_tensor would cut to those of float32.
+    given = tau if isinstance(tau, Tensor) else torch.as_tensor(np.asarray(tau))
+    tau = given.to(sigma.device, sigma.dtype)
     if torch.isnan(tau).any():
         raise ValueError("tau should be a threshold, but is or holds NaN.")
-    # Singular values are known to some ε·σ₁ only: compare with that much slack.
+    # Singular values are known to some ε·σ₁ only, and a threshold to its own rounding: compare with that
+    # much slack.
     eps = 8 * torch.finfo(sigma.dtype).eps + len(sigma) * torch.finfo(torch.float64).eps
-    slack = eps * sigma[0]
+    slack = eps * sigma[0] + rounding(given) * tau.reshape(-1).abs()
     count = torch.searchsorted(-sigma.contiguous(), -(tau.reshape(-1) - slack), right=True)
     summed = torch.cat([power.new_zeros(1, *power.shape[1:]), power.cumsum(dim=0)])
     return summed[count].reshape(tau.shape + power.shape[1:])

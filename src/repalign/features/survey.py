@@ -76,10 +76,10 @@ class Layers(list[Layer]):
     __repr__ = __str__
 
 
-def layers(model: nn.Module, x: Any) -> Layers:
+def layers(model: nn.Module, x: Any, *, inputs: int | None = None) -> Layers:
     """Every layer of a model: how often it runs in a pass, what it gives, and which ones extract takes.
 
-    ``x`` is what :func:`extract` takes; only its first samples are used.
+    ``x`` and ``inputs`` are what :func:`extract` takes; only the first samples are used.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> layers(net, torch.ones(5, 3))
@@ -92,7 +92,7 @@ def layers(model: nn.Module, x: Any) -> Layers:
     """
     model = unwrapped(model)
     with ready(model):
-        seen = look(model, Batches(x, 3).first)
+        seen = look(model, Batches(x, 3, inputs=inputs).first)
     picked = set(pick(model, seen))
     rows = Layers()
     for name, module in modules(model).items():

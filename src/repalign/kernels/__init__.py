@@ -13,10 +13,11 @@ rotation and scale, whatever the numbers of features.
 
 from repalign.kernels.floor import Floor, cka_floor
 from repalign.kernels.measures import center, cka, cka_grid, gram, hsic, kta
-from repalign.kernels.ranks import effective_rank, stable_rank
+from repalign.kernels.ranks import PowerLaw, effective_rank, power_law, stable_rank
 
 __all__ = [
     "Floor",
+    "PowerLaw",
     "center",
     "cka",
     "cka_floor",
@@ -25,5 +26,6 @@ __all__ = [
     "gram",
     "hsic",
     "kta",
+    "power_law",
     "stable_rank",
 ]

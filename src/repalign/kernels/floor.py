@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from repalign._arrays import numbers, same_rows, working
+from repalign.kernels.classes import warn_of_class_numbers
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def cka_floor(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], *, draws: int = 
     >>> round(floor.mean, 3), round(floor.sd, 4), floor.pvalue
     (0.8, 0.0057, 0.454)
     """
+    warn_of_class_numbers({"X": X, "Y": Y}, stacklevel=2)
     X, Y = numbers(X, "X", "n d"), numbers(Y, "Y", "n e")
     same_rows(X, Y, "X and Y")
     if len(X) < 2 or draws < 0:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from repalign._arrays import numbers, numpy_too, same_rows, working
 from repalign.kernels import grid
+from repalign.kernels.classes import warn_of_class_numbers
 
 Representation: TypeAlias = "Float[Tensor, '_ _'] | Callable[[], Tensor] | str | PathLike[str]"
 
@@ -101,13 +102,15 @@ def cka(X: Float[Tensor, "n d"], Y: Float[Tensor, "n e"], debiased: bool = False
     In [0, 1], and n ≥ 2 (at n = 2 always 1). The plain estimate is biased: independent features seem
     related, the more so the fewer samples there are per feature. ``debiased=True`` removes that; it needs
     n ≥ 4, is negative at times, and is not clamped. Computed in float64, on the features' side where
-    there are fewer features than samples. Features that never vary have no direction: an error.
+    there are fewer features than samples. Features that never vary have no direction: an error. Labels of
+    classes go in as ``data.one_hot(y)``: a column of class numbers counts as numbers, with a warning.
 
     >>> g = torch.Generator().manual_seed(0)
     >>> x, y = torch.randn(50, 200, generator=g), torch.randn(50, 200, generator=g)
     >>> cka(x, y), cka(x, y, debiased=True)             # unrelated, yet only one of them says so
     (tensor(0.8010), tensor(0.0082))
     """
+    warn_of_class_numbers({"X": X, "Y": Y}, stacklevel=3)
     X, Y = numbers(X, "X", "n d"), numbers(Y, "Y", "n e")
     same_rows(X, Y, "X and Y")
     side = "features" if max(X.shape[1], Y.shape[1]) < len(X) else "gram"
@@ -152,6 +155,10 @@ def cka_grid(
         raise ValueError(f"average should be cka or hsic, but is {average!r}.")
     if side not in ("auto", "gram", "features"):
         raise ValueError(f"side should be auto, gram or features, but is {side!r}.")
+    for name, given in (("reps", reps), ("other", other)):
+        if isinstance(given, Sequence):
+            named = {f"{name}[{i}]": rep for i, rep in enumerate(given) if isinstance(rep, Tensor)}
+            warn_of_class_numbers(named, stacklevel=3)
     return grid.grid(
         reps,
         other,

@@ -1,12 +1,14 @@
-"""How many directions a kernel has that count: by its strongest one, or by the entropy of all."""
+"""How many directions of a kernel count, by its strongest or by the entropy of all; how fast they decay."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from repalign._arrays import numbers, numpy_too, working
+from repalign._arrays import indistinct, numbers, numpy_too, rounding, working
 
 # Up to so many rows or columns a whole decomposition costs next to nothing.
 SMALL = 64
@@ -112,3 +114,68 @@ def _next(w: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
         w = w - (basis @ w) @ basis
     length = torch.linalg.vector_norm(w)
     return w / length.where(length > 0, 1), length
+
+
+class PowerLaw(NamedTuple):
+    """λᵢ ∝ i^−exponent for the eigenvalues from the ``first`` to the ``last``, and how well that fits."""
+
+    exponent: Float[Tensor, ""]
+    r2: Float[Tensor, ""]
+    first: int
+    last: int
+
+
+@numpy_too
+def power_law(
+    K: Real[Tensor, "n d"], *, features: bool = False, first: int = 1, last: int | None = None
+) -> PowerLaw:
+    """How fast the eigenvalues of a kernel decay: the exponent of λᵢ ∝ i^−α (Stringer et al. 2019).
+
+    A straight line through log λ over log i, for i from ``first`` to ``last`` (default: all that rounding
+    does not hide), every decade of i with the same weight. A spectrum need not be a power law: ``r2`` is the
+    share of the variance of log λ that the line explains, and both ends of a spectrum of few samples bend, so
+    look at inner ranges as well. With ``features=True`` the matrix holds features X, and the eigenvalues are
+    those of XXᵀ. The kernel is taken as it is: center it first where the mean is not meant.
+
+    >>> law = power_law(torch.diag(torch.arange(1.0, 101.0) ** -1.5))
+    >>> round(float(law.exponent), 4), round(float(law.r2), 4), law.first, law.last
+    (1.5, 1.0, 1, 100)
+    """
+    given = K
+    K = numbers(K, "K", "n d")
+    values = _eigenvalues(working(K), given, features)
+    last = len(values) if last is None else last
+    if not 1 <= first <= last - 2 <= len(values) - 2:
+        raise ValueError(
+            f"first and last should leave three eigenvalues or more of the {len(values)} that are not zero, "
+            f"but are {first} and {last}."
+        )
+    rank = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
+    a, b, weight = rank.log(), values[first - 1 : last].log(), 1 / rank
+    a, b = (v - (weight * v).sum() / weight.sum() for v in (a, b))
+    slope = (weight * a * b).sum() / (weight * a * a).sum()
+    varies = (weight * b * b).sum()
+    # Eigenvalues that are all the same lie on a line exactly.
+    left = (weight * (b - slope * a).square()).sum()
+    r2 = torch.where(varies > 0, 1 - left / varies.where(varies > 0, 1), 1.0)
+    return PowerLaw((-slope).to(K), r2.to(K), first, last)
+
+
+def _eigenvalues(k: Tensor, given: Tensor, features: bool) -> Tensor:
+    """The eigenvalues above rounding, descending: of a kernel, or of that of features."""
+    if features:
+        values = torch.linalg.svdvals(k)
+        values = values[values > max(k.shape) * rounding(given) * values[0]].square()
+    else:
+        if k.shape[0] != k.shape[1] or not torch.allclose(
+            k, k.mT, rtol=1e-4, atol=float(k.abs().max()) * 1e-5
+        ):
+            raise ValueError(
+                f"K should be a kernel, square and symmetric, but this {tuple(k.shape)} is not. Of features "
+                "take power_law(X, features=True)."
+            )
+        values = torch.linalg.eigvalsh((k + k.mT) / 2).flip(0)
+        values = values[values > indistinct(values, given)]
+    if len(values) == 0:
+        raise ValueError("K should not be zero: it has no eigenvalues to decay.")
+    return values

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from repalign._arrays import as_numpy, working
+from repalign._arrays import as_numpy, refuse_words, working
 from repalign.kernels.loaders import Loader, sources
 from repalign.probes.linear_probes import Features, Probes
 from repalign.probes.softmax import MEMORY, softmax
@@ -25,6 +25,7 @@ def fit_probes(
     features: Features | Mapping[str, Any],
     labels: Integer[Tensor, " n"],
     *,
+    test: tuple[Any, Integer[Tensor, " m"]] | None = None,
     classes: int | None = None,
     method: str | None = None,
     ridge: float = 1e-3,
@@ -57,10 +58,15 @@ def fit_probes(
     of them, but one at least; beside these there is the one that is being read. The result is that of a loop
     over single probes, to rounding.
 
+    ``test`` is (features, labels) of samples that the probes are not fitted to, with features of the same
+    kind: ``.accuracy`` then is the share that each classifies correctly. That on the samples of the fit says
+    little where features are many: labels drawn at random are learned as well.
+
     >>> fit_probes(torch.eye(3)[None], torch.arange(3)).predict(torch.eye(3)[None])
     tensor([[0, 1, 2]])
-    >>> fit_probes({"relu1": torch.eye(3)}, torch.arange(3))["relu1"].weight.shape
-    torch.Size([3, 3])
+    >>> seen, unseen = {"relu1": torch.eye(3)}, {"relu1": torch.eye(3)[:2]}
+    >>> fit_probes(seen, torch.arange(3), test=(unseen, torch.tensor([0, 2])))["relu1"].accuracy
+    tensor(0.5000)
     """
     of_adam = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     named = [name for name, value in of_adam.items() if value is not None]
@@ -83,6 +89,7 @@ def fit_probes(
         raise ValueError(f"ridge should not be negative, but is {ridge}.")
     only_numpy = _only_numpy(features, labels)
     labels, classes = _labels(labels, classes)
+    unseen = None if test is None else _unseen(features, *test, classes)
     most = partial(_held, method, len(labels), classes=classes, batch_size=batch_size)
     fits = []
     for x in _groups(_loaders(features), len(labels), chunk, max_bytes, most, isinstance(features, Mapping)):
@@ -100,17 +107,60 @@ def fit_probes(
             "ridge where classes can be separated.",
             stacklevel=2,
         )
+    if unseen is not None:
+        fits = _tested(fits, *unseen)
     if isinstance(features, Mapping):
         singles = [fit.one(e) for fit in fits for e in range(len(fit.weight))]
         by_layer = dict(zip(features, singles, strict=True))
         return as_numpy(by_layer) if only_numpy else by_layer
     converged = [fit.converged for fit in fits if fit.converged is not None]
+    accuracy = [fit.accuracy for fit in fits if fit.accuracy is not None]
     probes = Probes(
         torch.cat([fit.weight for fit in fits]),
         torch.cat([fit.bias for fit in fits]),
         torch.cat(converged) if converged else None,
+        torch.cat(accuracy) if accuracy else None,
     )
     return as_numpy(probes) if only_numpy else probes
+
+
+def _unseen(features: Any, test: Any, labels: Any, classes: int) -> tuple[list[Loader], Tensor]:
+    """One function per representation that returns its features of the test samples, and their labels."""
+    if isinstance(features, Mapping) != isinstance(test, Mapping) or (
+        isinstance(features, Mapping) and set(features) != set(test)
+    ):
+        kinds = [list(one) if isinstance(one, Mapping) else type(one).__name__ for one in (features, test)]
+        raise ValueError(
+            f"test should be (features, labels) with features of the same layers, but these are of "
+            f"{kinds[1]}, and those of the fit of {kinds[0]}."
+        )
+    if isinstance(features, Mapping):
+        test = {name: test[name] for name in features}
+    loads = _loaders(test)
+    if len(loads) != len(features):
+        raise ValueError(
+            f"test should have features of {len(features)} representations, but has those of {len(loads)}."
+        )
+    return loads, _labels(labels, classes, "the labels of test")[0]
+
+
+def _tested(fits: list[Probes], loads: list[Loader], labels: Tensor) -> list[Probes]:
+    """The same probes with the share of the test samples that each classifies correctly."""
+    waiting = iter(loads)
+    done = []
+    for fit in fits:
+        shares = []
+        for e in range(len(fit.weight)):
+            load = next(waiting)
+            found = fit.one(e).predict(load())
+            if len(found) != len(labels):
+                raise ValueError(
+                    f"test should have one row per label, but {load.name} has {len(found)} rows and there "
+                    f"are {len(labels)} labels."
+                )
+            shares.append((found == labels.to(found.device)).to(fit.weight).mean())
+        done.append(fit._replace(accuracy=torch.stack(shares)))
+    return done
 
 
 def _loaders(features: Any) -> list[Loader]:
@@ -273,17 +323,19 @@ def _ridge(x: Tensor, labels: Tensor, classes: int, ridge: float) -> Probes:
     return Probes(weight.to(x), bias.to(x), torch.ones(p, dtype=torch.bool, device=x.device))
 
 
-def _labels(labels: Tensor, classes: int | None) -> tuple[Tensor, int]:
+def _labels(labels: Any, classes: int | None, name: str = "labels") -> tuple[Tensor, int]:
+    if not isinstance(labels, Tensor):
+        refuse_words(labels, name)
     labels = torch.as_tensor(labels)
     if labels.ndim != 1 or labels.is_floating_point() or labels.numel() == 0:
         raise ValueError(
-            f"labels should be class numbers of shape (n,), but are {labels.dtype} of shape "
+            f"{name} should be class numbers of shape (n,), but are {labels.dtype} of shape "
             f"{tuple(labels.shape)}."
         )
     top = int(labels.max()) + 1
     classes = max(top, 2) if classes is None else classes
     if int(labels.min()) < 0 or top > classes:
         raise ValueError(
-            f"labels should be from 0 to {classes - 1}, but reach from {int(labels.min())} to {top - 1}."
+            f"{name} should be from 0 to {classes - 1}, but reach from {int(labels.min())} to {top - 1}."
         )
     return labels.long(), classes

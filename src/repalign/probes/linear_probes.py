@@ -19,11 +19,12 @@ Features = (
 
 
 class Probe(NamedTuple):
-    """One linear classifier: scores are x · weightᵀ + bias."""
+    """One linear classifier: scores are x · weightᵀ + bias; ``accuracy`` is that on test samples."""
 
     weight: Float[Tensor, "c d"]
     bias: Float[Tensor, " c"]
     converged: Bool[Tensor, ""] | None = None
+    accuracy: Float[Tensor, ""] | None = None
 
     def scores(self, features: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
         """Class scores of every row."""
@@ -38,11 +39,13 @@ class Probes(NamedTuple):
     """One linear classifier per representation: scores are x · weightᵀ + bias.
 
     ``converged`` says of each whether its gradient vanished; it is None for Adam, which stops by the clock.
+    ``accuracy`` is the share of test samples that each classifies correctly, None where none were given.
     """
 
     weight: Float[Tensor, "E c d"]
     bias: Float[Tensor, "E c"]
     converged: Bool[Tensor, " E"] | None = None
+    accuracy: Float[Tensor, " E"] | None = None
 
     def scores(self, features: Features) -> Float[Tensor, "E m c"]:
         """Class scores of probe e on ``features[e]``."""
@@ -54,7 +57,8 @@ class Probes(NamedTuple):
 
     def one(self, e: int) -> Probe:
         """Probe e alone: for features of checkpoint e that arrive bit by bit, such as those of planes."""
-        return Probe(self.weight[e], self.bias[e], None if self.converged is None else self.converged[e])
+        more = (None if part is None else part[e] for part in (self.converged, self.accuracy))
+        return Probe(self.weight[e], self.bias[e], *more)
 
 
 @numpy_too

@@ -17,6 +17,7 @@ from repalign._code import fingerprint
 from repalign._files import atomic, is_sealed, seal
 from repalign.train.context import in_training
 from repalign.train.history import History
+from repalign.train.watch import Best
 
 # What torch keeps in every module; of it only the hooks that take part in a step count.
 _BOOKKEEPING = {*vars(nn.Module()), "_compiled_call_impl"}
@@ -96,7 +97,15 @@ def _by_name(model: nn.Module) -> Iterator[None]:
                 names["fingerprint"] = old
 
 
-def save(path: Path, key: str, model: nn.Module, descent: Any, history: History, epoch: int) -> None:
+def save(
+    path: Path,
+    key: str,
+    model: nn.Module,
+    descent: Any,
+    history: History,
+    epoch: int,
+    best: Best | None = None,
+) -> None:
     """Write the state after ``epoch`` epochs, whole or not at all."""
     state = {
         "key": key,
@@ -105,12 +114,16 @@ def save(path: Path, key: str, model: nn.Module, descent: Any, history: History,
         "optimizer": descent.state_dict(),
         "history": pack(vars(history)),
     }
+    if best is not None:
+        state["best"] = (best.loss, best.weights)
     with atomic(path) as part:
         torch.save(state, part)
         seal(part)
 
 
-def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[History, int]:
+def resume(
+    path: Path, key: str, model: nn.Module, descent: Any, best: Best | None = None
+) -> tuple[History, int]:
     """The history and the number of epochs done; weights and the optimizer's state go where they belong."""
     if not path.exists():
         return History(), 0
@@ -133,6 +146,8 @@ def resume(path: Path, key: str, model: nn.Module, descent: Any) -> tuple[Histor
         raise ValueError(f"the measurements in the checkpoint {path} cannot be read: {error}.") from None
     model.load_state_dict(state["model"])
     descent.load_state_dict(state["optimizer"])
+    if best is not None:
+        best.loss, best.weights = state["best"]
     return history, int(state["epoch"])
 
 

@@ -13,36 +13,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from repalign.machine import onednn
 from repalign.train import checkpoint as state
 from repalign.train.context import device_of
 from repalign.train.history import History
-from repalign.train.recipes import LOSSES, OPTIMIZERS, SCHEDULES, Augment, Loss, Schedule, SeesModel, named
+from repalign.train.optimizers import LEARNING_RATE, MOMENTUM, Factory, optimizer_of
+from repalign.train.recipes import LOSSES, SCHEDULES, Augment, Loss, Schedule, SeesModel, named
 from repalign.train.snapshots import Writer
 from repalign.train.steps import Steps
-from repalign.train.targets import AS_TENSORS
-from repalign.train.watch import Measure, Pair, Stops, Times, Watch
+from repalign.train.targets import AS_TENSORS, as_tensor
+from repalign.train.watch import Best, Measure, Pair, Stops, Times, Watch
 
 
 def fit(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
+    x: Tensor | NDArray[Any],
+    y: Tensor | NDArray[Any],
     *,
     epochs: int,
     loss: str | Loss | SeesModel = "cross_entropy",
-    optimizer: str = "adam",
-    lr: float = 1e-3,
+    optimizer: str | Factory = "adam",
+    lr: float | None = None,
     batch_size: int = 64,
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     schedule: str | Schedule = "constant",
     augment: Augment | None = None,
     stop_loss: float | None = None,
     stop_fit: int | None = None,
     patience: int | None = None,
+    best: bool = False,
     measure: Measure | None = None,
     at: Collection[int] | None = None,
     at_steps: Collection[int] | None = None,
@@ -60,10 +63,19 @@ def fit(
 ) -> History:
     """Train ``model`` in place on (x, y) for ``epochs`` epochs.
 
+    ``x`` and ``y``, and those of ``test``, are tensors or arrays with a row per sample; numbers of an array
+    come to the model's precision.
+
     **Labels.** ``"squared"`` takes a target per output, or class numbers, which count as one-hot;
     ``"cross_entropy"`` class numbers or probabilities; ``"logistic"`` ±1. Others are refused. A loss of
-    your own is called as ``loss(outputs, labels)`` and returns a value per sample; one that needs the
-    model is wrapped, ``SeesModel(f)``, and called as ``f(model, x, y)``.
+    your own is called as ``loss(outputs, labels)`` and returns a value per sample, or their mean; one that
+    needs the model is wrapped, ``SeesModel(f)``, and called as ``f(model, x, y)``. Outputs (n, 1) and
+    labels (n,) that such a loss broadcasts to (n, n) are refused.
+
+    **Optimizer.** A name of ``OPTIMIZERS``, with ``lr`` 1e-3 and, where it has one, ``momentum`` 0.9 if these
+    are not given; or one of torch's classes, which gets ``lr``, ``weight_decay`` and, if given, ``momentum``
+    by name; or a function of the parameters, ``lambda p: torch.optim.SGD(p, lr=0.1, dampening=0.5)``,
+    whose own learning rates then count, per group of parameters. ``schedule`` scales all of them.
 
     **Looking.** Before training (epoch 0), after each epoch in ``at`` (default: all), after each number
     of steps in ``at_steps`` (an epoch has ceil(n / batch_size) of them; see :func:`log_steps`), and
@@ -76,7 +88,8 @@ def fit(
 
     **Stopping.** When the epoch's mean loss falls below ``stop_loss``; when every training sample has
     been classified correctly after ``stop_fit`` epochs in a row; or when the last ``patience``
-    evaluations brought no lower test loss.
+    evaluations brought no lower test loss. The weights are then those of the last step, or with
+    ``best=True`` those of the evaluation with the lowest test loss, however training stops.
 
     **Modes.** Parts that are in eval mode inside a model in train mode stay so (a frozen batch norm);
     a model in eval mode trains whole. Afterwards every module is in the mode in which it came.
@@ -89,15 +102,22 @@ def fit(
     :func:`prefers_channels_last`; ``accelerator`` is a Hugging Face ``Accelerator``, among whose
     processes each batch is then shared.
     """
-    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=lr, every=every)
+    rate = LEARNING_RATE if lr is None else lr
+    x, y = (as_tensor(model, given, name) for given, name in ((x, "x"), (y, "y")))
+    if test is not None:
+        test = (as_tensor(model, test[0], "x of test"), as_tensor(model, test[1], "y of test"))
+    x, y = _checked(model, x, y, epochs=epochs, batch_size=batch_size, lr=rate, every=every)
     if bfloat16 and device_of(model).type == "cpu":
         onednn.require()
     config = dict(
-        epochs=epochs, loss=loss, optimizer=optimizer, lr=lr, batch_size=batch_size, momentum=momentum,
+        epochs=epochs, loss=loss, optimizer=optimizer, lr=rate, batch_size=batch_size,
+        momentum=MOMENTUM if momentum is None else momentum,
         weight_decay=weight_decay, schedule=schedule, augment=augment, stop_loss=stop_loss, stop_fit=stop_fit,
         patience=patience, seed=seed, bfloat16=bfloat16, compile=compile, full_train=full_train,
         channels_last=_turned(model, x, channels_last),
     )  # fmt: skip
+    if best:
+        config["best"] = best
     loss_of = loss if isinstance(loss, SeesModel) else named(LOSSES, loss, "loss")
     factor = named(SCHEDULES, schedule, "schedule")
     if isinstance(loss, SeesModel) and (compile or accelerator is not None):
@@ -107,7 +127,8 @@ def fit(
         model.to(memory_format=layout)  # type: ignore[call-overload]
         x = x.contiguous(memory_format=layout)
     trained = [p for p in model.parameters() if p.requires_grad]
-    descent = named(OPTIMIZERS, optimizer, "optimizer")(trained, lr, momentum, weight_decay)
+    descent: Any = optimizer_of(optimizer, trained, lr, momentum, weight_decay)
+    rates = [float(group["lr"]) for group in descent.param_groups]
     forward: Any = torch.compile(model) if compile else model
     if accelerator is not None:
         forward, descent = accelerator.prepare(forward, descent)
@@ -115,20 +136,22 @@ def fit(
     batches = math.ceil(len(x) / batch_size)
     times, stops = Times.of(at, at_steps, epochs, batches), Stops(epochs, stop_loss, stop_fit, patience)
     history, first, key, writer = History(), 0, "", None
+    lowest = Best() if best else None
     if checkpoint is not None or snapshots is not None:
         data = [(x, y)] if test is None else [(x, y), test]
         looks = dict(ends=sorted(times.ends), steps=sorted(times.steps))
         key = state.run_key({**config, **looks}, model, data)
     if checkpoint is not None:
-        history, first = state.resume(Path(checkpoint), key, model, descent)
+        history, first = state.resume(Path(checkpoint), key, model, descent, lowest)
     if snapshots is not None and main:
         writer = Writer(snapshots, key, batches)
     history.batches = batches
-    watch = Watch(times, stops, loss_of, seed, (x, y), full_train, test, measure, writer)
+    watch = Watch(times, stops, loss_of, seed, (x, y), full_train, test, measure, writer, lowest)
     steps = Steps(
         model, forward, descent, x, y, loss_of, batch_size, seed, augment, layout, bfloat16, accelerator,
         watch=watch,
-        rate=lambda step, epoch: lr * factor(step / (epochs * batches), epoch),
+        rates=rates,
+        factor=lambda step, epoch: factor(step / (epochs * batches), epoch),
         who=f"Configuration: {config}",
     )  # fmt: skip
     if first == 0:
@@ -140,9 +163,11 @@ def fit(
         watch.end_epoch(model, history)
         finished = (epoch + 1) % every == 0 or history.stopped
         if checkpoint is not None and finished and main:
-            state.save(Path(checkpoint), key, model, descent, history, epoch + 1)
+            state.save(Path(checkpoint), key, model, descent, history, epoch + 1, lowest)
         if progress:
             progress(epoch + 1, history)
+    if lowest is not None:
+        lowest.restore(model)
     return history
 
 
@@ -164,7 +189,7 @@ def _turned(model: nn.Module, x: Tensor, wish: bool | str) -> bool:
     return prefers_channels_last(model, x) if wish == "auto" else bool(wish)
 
 
-def _checked(model: nn.Module, x: Tensor, y: Tensor, **above_zero: float) -> tuple[Tensor, Tensor]:
+def _checked(model: nn.Module, x: Any, y: Any, **above_zero: float) -> tuple[Tensor, Tensor]:
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         came = " and a ".join(type(given).__name__ for given in (x, y))
         raise TypeError(f"x and y should be tensors, but are a {came}. {AS_TENSORS}")

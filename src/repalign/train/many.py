@@ -19,7 +19,7 @@ from repalign.train.history import History, check_finite
 from repalign.train.loop import _checked
 from repalign.train.recipes import LOSSES, SCHEDULES, Loss, Schedule, SeesModel, named
 from repalign.train.stack import Stack
-from repalign.train.targets import check_labels, right_rule
+from repalign.train.targets import check_broadcast, check_labels, check_values, right_rule
 from repalign.train.watch import Measure, Pair, Stops, Times, Watch
 
 
@@ -81,11 +81,14 @@ def fit_many(
     with training(models[0]), torch.no_grad():
         output = models[0](x[:batch_size])
     check_labels(loss_of, output, labels_of.flatten(0, 1))
+    check_broadcast(loss_of, output, labels_of[0][:batch_size])
     right_of = right_rule(loss_of, output, labels_of.flatten(0, 1))
 
     def one(state: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         output = functional_call(models[0], state, (inputs,))
-        return loss_of(output, labels).mean(), output.detach()
+        values = loss_of(output, labels)
+        check_values(values, output, labels)
+        return values.mean(), output.detach()
 
     for watch, model, history in zip(watches, models, histories, strict=True):
         watch.look(model, history, 0)

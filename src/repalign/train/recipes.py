@@ -81,7 +81,7 @@ def _fused(parameters: Sequence[Tensor]) -> bool:
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 
-# Parameters, learning rate, momentum, weight decay.
+# Parameters, learning rate, momentum, weight decay; those of others are called by name, see optimizers.
 Maker = Callable[[Sequence[Tensor], float, float, float], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Maker] = {
     "sgd": lambda p, lr, m, wd: torch.optim.SGD(p, lr, weight_decay=wd),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from repalign.train.context import mixed, own_randomness, training
 from repalign.train.history import History, check_finite
 from repalign.train.recipes import Augment, Loss, SeesModel
-from repalign.train.targets import Right, check_labels, right_rule
+from repalign.train.targets import Right, check_broadcast, check_labels, check_values, right_rule
 from repalign.train.watch import Watch
 
 
@@ -35,7 +35,8 @@ class Steps:
     bfloat16: bool
     accelerator: Any
     watch: Watch
-    rate: Callable[[int, int], float]  # of a step and its epoch
+    rates: list[float]  # of the optimizer's groups of parameters
+    factor: Callable[[int, int], float]  # of a step and its epoch, for all rates
     who: str
     checked: bool = False
     right: Right | None = None
@@ -53,9 +54,9 @@ class Steps:
         with training(self.model), own_randomness(mixed(self.seed, epoch), device):
             for i, rows in enumerate(order.split(self.batch_size)):
                 step = epoch * batches + i
-                rate = self.rate(step, epoch)
-                for group in self.descent.param_groups:
-                    group["lr"] = rate
+                factor = self.factor(step, epoch)
+                for group, rate in zip(self.descent.param_groups, self.rates, strict=True):
+                    group["lr"] = rate * factor
                 losses[i], right = self._step(rows, randomness)
                 if right is not None:
                     correct += right
@@ -65,7 +66,9 @@ class Steps:
         if self.accelerator is not None:
             losses = self.accelerator.reduce(losses, reduction="mean")
             correct = self.accelerator.reduce(correct, reduction="sum")
-        history.add_epoch(losses.tolist(), sizes, rate, time.perf_counter() - started, self.who)
+        history.add_epoch(
+            losses.tolist(), sizes, self.rates[0] * factor, time.perf_counter() - started, self.who
+        )
         if self.right is not None:
             history.accuracy.append(correct.item() / n)
 
@@ -82,20 +85,24 @@ class Steps:
         with cast:
             if isinstance(self.loss, SeesModel):
                 values = self.loss.loss(self.model, inputs, labels)
+                check_values(values, labels, labels)
             else:
                 output = self.forward(inputs)
                 if not self.checked:
                     check_labels(self.loss, output, self.y)
+                    check_broadcast(self.loss, output, labels)
                     self.right, self.checked = right_rule(self.loss, output, self.y), True
                 values = self.loss(output, labels)
+                check_values(values, output, labels)
                 right = None if self.right is None else self.right(output.detach(), labels).sum()
         self.descent.zero_grad(set_to_none=True)
         if shared is None:
             value = values.mean()
             value.backward()
         else:
-            # Gradients are averaged over processes: weigh each by its share of the batch.
-            value = values.sum() * (shared.num_processes / size)
+            # Gradients are averaged over processes: weigh each by its share of the batch, which may be none.
+            mean = values.sum() / max(values.numel(), 1)
+            value = mean * (len(inputs) * shared.num_processes / size)
             shared.backward(value)
         self.descent.step()
         return value.detach(), right

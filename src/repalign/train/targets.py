@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from repalign._arrays import refuse_words
 from repalign.train.context import device_of, evaluating
 from repalign.train.recipes import LOSSES, Loss, SeesModel, by_class, cross_entropy, logistic, squared
 
 AS_TENSORS = "An array: torch.from_numpy(x); a set of samples: stack its samples and labels."
 Right = Callable[[Tensor, Tensor], Tensor]  # outputs and labels of a batch: which samples are right
+
+
+def as_tensor(model: nn.Module, given: Any, name: str) -> Any:
+    """An array as a tensor, its numbers in the model's precision; anything else as it is."""
+    if not isinstance(given, np.ndarray):
+        return given
+    refuse_words(given, name)
+    tensor = torch.from_numpy(np.array(given))
+    like = next((p.dtype for p in model.parameters() if p.is_floating_point()), tensor.dtype)
+    return tensor.to(like) if tensor.is_floating_point() else tensor
 
 
 def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
@@ -45,6 +58,41 @@ def check_labels(loss: Loss, output: Tensor, y: Tensor) -> None:
                 "the labels of a sample should be probabilities of classes, 0 or more and 1 in sum, but are "
                 "not. For targets of another kind take the loss squared."
             )
+
+
+def check_values(values: Tensor, output: Tensor, y: Tensor) -> None:
+    """Refuse what a loss returns where it is neither a number nor a value for each sample, or for its parts.
+
+    A difference of outputs (n, 1) and labels (n,) has a value for every pair of samples.
+    """
+    if not isinstance(values, Tensor):
+        raise TypeError(f"a loss should return a tensor, but returned a {type(values).__name__}.")
+    parts = max(output.numel(), y.numel())
+    if values.ndim and (len(values) != len(y) or values.numel() > parts):
+        raise ValueError(
+            f"a loss should return a value per sample, ({len(y)},), or their mean, but returned "
+            f"{tuple(values.shape)} from outputs {tuple(output.shape)} and labels {tuple(y.shape)}. Did "
+            "these broadcast against each other? Bring the labels to the shape of the outputs: y[:, None]."
+        )
+
+
+def check_broadcast(loss: Loss, output: Tensor, y: Tensor) -> None:
+    """Refuse a mean that a stranger's loss takes over all pairs of a sample's output with another's label."""
+    if loss in LOSSES.values() or output.shape == y.shape or output.numel() != y.numel() or len(y) < 2:
+        return
+    with torch.no_grad():
+        values = loss(output, y)
+        try:
+            aligned = loss(output.reshape(y.shape), y)
+        except Exception:  # a loss for this very shape
+            return
+    both = isinstance(values, Tensor) and isinstance(aligned, Tensor) and values.ndim == aligned.ndim == 0
+    if both and not torch.allclose(values, aligned, rtol=1e-3, atol=1e-6):
+        raise ValueError(
+            f"the loss takes outputs {tuple(output.shape)} and labels {tuple(y.shape)} for more than one "
+            f"pair per sample: it is {values.item():.4g}, and {aligned.item():.4g} where both have one "
+            "shape. Bring the labels to the shape of the outputs: y[:, None]."
+        )
 
 
 def right_rule(loss: Loss, output: Tensor, y: Tensor) -> Right | None:
@@ -101,12 +149,15 @@ def evaluate(
             inputs, labels = x[start : start + batch_size].to(device), y[start : start + batch_size]
             if isinstance(loss, SeesModel):
                 values = loss.loss(model, inputs, labels)
+                check_values(values, labels, labels)
             else:
                 output = model(inputs)
                 if start == 0:
                     check_labels(loss, output, y)
+                    check_broadcast(loss, output, labels)
                     right = right_rule(loss, output, y)
                 values = loss(output, labels)
+                check_values(values, output, labels)
                 if right is not None:
                     correct += right(output, labels).sum()
             total += values.mean() * len(inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,25 @@ class Stops:
                 raise ValueError(f"{name} should be 1 or more, but is {value}.")
 
 
+@dataclass
+class Best:
+    """The weights at the lowest test loss so far, and that loss."""
+
+    loss: float = math.inf
+    weights: dict[str, Tensor] | None = None
+
+    def see(self, model: nn.Module, loss: float) -> None:
+        """Keep the weights of ``model`` if this is the lowest loss."""
+        if loss < self.loss:
+            self.loss = loss
+            self.weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    def restore(self, model: nn.Module) -> None:
+        """Give ``model`` the weights that were kept; none were where every loss was NaN."""
+        if self.weights is not None:
+            model.load_state_dict(self.weights)
+
+
 @dataclass(frozen=True)
 class Watch:
     """What to do with a model while it trains on (x, y)."""
@@ -68,10 +88,13 @@ class Watch:
     test: Pair | None
     measure: Measure | None
     writer: Writer | None = None
+    best: Best | None = None
 
     def __post_init__(self) -> None:
         if self.stops.patience is not None and self.test is None:
             raise ValueError("patience waits for a lower test loss: pass test=(x, y), too.")
+        if self.best is not None and self.test is None:
+            raise ValueError("best keeps the weights of the lowest test loss: pass test=(x, y), too.")
         if self.test is not None and (len(self.test[0]) != len(self.test[1]) or len(self.test[0]) == 0):
             rows = [len(part) for part in self.test]
             raise ValueError(f"test should be (x, y) with one row per sample each, but has {rows} rows.")
@@ -104,6 +127,8 @@ class Watch:
             if pair is not None:
                 loss, share = evaluate(model, *pair, self.loss)
                 getattr(history, f"{name}_loss").append(loss)
+                if name == "test" and self.best is not None:
+                    self.best.see(model, loss)
                 if share is not None:
                     getattr(history, f"{name}_accuracy").append(share)
         if self.measure is not None:
