@@ -198,3 +198,19 @@ def dense_alignment(kernel, y, o, outputs, center):
     power = (vectors * (labels / labels.norm() @ vectors)).sum(dim=0)
     correlation = (values / values[-1] * power).sum()
     return (k * labels).sum() / k.norm() / labels.norm(), correlation, (values / values[-1]).square().sum()
+
+
+def plain_kernels(model, x):
+    """The same for models that differentiate, or choose: one sample after another, by plain autograd."""
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    rows = []
+    for i in range(len(x)):
+        for output in model(x[i : i + 1]).reshape(-1):
+            rows.append(torch.autograd.grad(output, parameters, **options))
+    kernels = {}
+    for name, gradients in zip(names, zip(*rows, strict=True), strict=True):
+        layer = name.rpartition(".")[0] or "model"
+        psi = torch.stack([g.detach().flatten() for g in gradients])
+        kernels[layer] = kernels.get(layer, 0) + psi @ psi.mT
+    return kernels

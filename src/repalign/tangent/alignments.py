@@ -69,6 +69,11 @@ def label_alignment(
     """
     if create_graph and batch_size is not None:
         raise ValueError("with create_graph=True all samples are in one batch: leave batch_size out.")
+    if create_graph and not torch.is_grad_enabled():
+        raise ValueError(
+            "with create_graph=True the values are to be differentiated, but gradients are switched off: "
+            "call outside of torch.no_grad and torch.inference_mode."
+        )
     watched = watch(
         model,
         x,

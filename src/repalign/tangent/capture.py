@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign.tangent.factors import Factor, Rows, factor
 from repalign.tangent.model import Output, State, as_outputs, single
-from repalign.tangent.recorder import Call, Key, Recorder
+from repalign.tangent.recorder import Call, Derivatives, Key, Recorder
 from repalign.tangent.uses import Use
 
 
@@ -63,6 +63,7 @@ class Watched:
     shared: set[int] = field(default_factory=set)  # lookups whose indices are the same for all samples
     parts: dict[str, list[Part]] = field(default_factory=dict)
     explicit: dict[str, list[str]] = field(default_factory=dict)
+    alone: bool = False  # whether explicit rows are formed by plain autograd, one sample at a time
     batches: list[tuple[slice, slice]] = field(default_factory=list)
     keep: bool = True
     kept: dict[int, Batch] = field(default_factory=dict)
@@ -92,7 +93,8 @@ class Watched:
         """The i-th batch: the one made before where all fit in the budget, else made again."""
         if i in self.kept:
             return self.kept[i]
-        made = self._capture(*self.batches[i])
+        with torch.inference_mode(False):
+            made = self._capture(*self.batches[i])
         if self.keep:
             self.kept[i] = made
         return made
@@ -116,14 +118,28 @@ class Watched:
                     yield first, last[1]
 
     def run(self, x: Tensor) -> tuple[Tensor, Recorder]:
-        recorder, arguments = Recorder(self.parameters, self.graph), self.state.arguments(x)
-        # Attention in its plain form is the one whose backward pass can be batched.
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), recorder:
-            out = functional_call(self.model, self.state.all, *arguments)
+        recorder = Recorder(self.parameters, self.graph)
+        with torch.inference_mode(False), torch.enable_grad():
+            arguments = self.state.arguments(x)
+            # Attention in its plain form is the one whose backward pass can be batched.
+            with sdpa_kernel(SDPBackend.MATH), recorder:
+                out = functional_call(self.model, self.state.all, *arguments)
         return as_outputs(out, len(x), self.output), recorder
 
     def _capture(self, samples: slice, outputs: slice) -> Batch:
         x = self.x[samples]
+        layers: dict[str, list[Factor]] = {layer: [] for layer in self.layers}
+        if any(self.parts.values()):
+            layers = self._factors(x, outputs)
+        names = [name for names in self.explicit.values() for name in names]
+        if names:
+            rows = self._jacobian(names, x, outputs)
+            for layer, owned in self.explicit.items():
+                layers[layer] += [Rows(rows[name]) for name in owned]
+        return Batch(samples, outputs, layers)
+
+    def _factors(self, x: Tensor, outputs: slice) -> dict[str, list[Factor]]:
+        """The factors of all parameters with a fast path, by layer."""
         n = len(x)
         f, recorder = self.run(x)
         if len(recorder.edges) != len(self.axes):
@@ -164,12 +180,7 @@ class Watched:
                     layers[layer].append(made(part.bias))
                 if part.bias:
                     release(part.bias)
-        names = [name for names in self.explicit.values() for name in names]
-        if names:
-            rows = self._jacobian(names, x, outputs)
-            for layer, owned in self.explicit.items():
-                layers[layer] += [Rows(rows[name]) for name in owned]
-        return Batch(samples, outputs, layers)
+        return layers
 
     def every_part(self) -> Iterator[Part]:
         return (part for parts in self.parts.values() for part in parts)
@@ -182,6 +193,8 @@ class Watched:
         """Jacobian rows of the named parameters, (n, k, size), one sample at a time under vmap."""
         if self.graph:
             return self._differentiable_jacobian(names, x, outputs)
+        if self.alone:
+            return self._jacobian_alone(names, x, outputs)
         rest = {k: p.detach() for k, p in self.state.all.items() if k not in names}
 
         def f(chosen: dict[str, Tensor], sample: Tensor) -> Tensor:
@@ -189,13 +202,24 @@ class Watched:
             return as_outputs(out, 1, self.output)[0, outputs]
 
         chosen = {name: self.parameters[name].detach() for name in names}
-        with sdpa_kernel(SDPBackend.MATH), quiet():
+        with sdpa_kernel(SDPBackend.MATH), Derivatives(), quiet():
             try:
                 rows = vmap(jacrev(f), in_dims=(None, 0))(chosen, x)
             except RuntimeError:  # an operation without a batching rule, such as an LSTM
-                each = [jacrev(f)(chosen, sample) for sample in x]
-                rows = {name: torch.stack([r[name] for r in each]) for name in names}
+                return self._jacobian_alone(names, x, outputs)
         return {name: row.detach().flatten(2) for name, row in rows.items()}
+
+    def _jacobian_alone(self, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
+        """The same for a model that vmap may not take: one that differentiates, or sends samples apart."""
+        chosen = [self.parameters[name] for name in names]
+        unit = torch.eye(self.outputs, dtype=self.like.dtype, device=x.device)[outputs]
+        rows: list[list[Tensor]] = [[] for _ in names]
+        for i in range(len(x)):
+            f, _ = self.run(x[i : i + 1])
+            grads = backward(f, chosen, unit[:, None].to(f.dtype))
+            for row, p, grad in zip(rows, chosen, grads, strict=True):
+                row.append(p.new_zeros(len(unit), p.numel()) if grad is None else grad.detach().flatten(1))
+        return {name: torch.stack(row).detach() for name, row in zip(names, rows, strict=True)}
 
     def _differentiable_jacobian(self, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
         """The same, one backward pass each: what jacrev returns is not always differentiated rightly."""

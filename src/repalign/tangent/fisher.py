@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from repalign._arrays import numpy_too
 from repalign.tangent.alignments import as_targets, centered
 from repalign.tangent.capture import Watched
 from repalign.tangent.gram import assemble
-from repalign.tangent.model import Inputs, Output, as_outputs
+from repalign.tangent.model import Inputs, Output
 from repalign.tangent.plan import watch
 from repalign.tangent.products import inner, pulled, pushed, top_eigenpairs
 
@@ -115,10 +114,8 @@ def _root(watched: Watched, loss: str) -> Float[Tensor, "n o o"]:
     return (vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.mT
 
 
-@torch.no_grad()
 def _outputs(watched: Watched, x: Tensor) -> Tensor:
-    out = functional_call(watched.model, watched.state.all, *watched.state.arguments(x))
-    return as_outputs(out, len(x), watched.output)
+    return watched.run(x)[0].detach()  # with gradients: the model itself may take some
 
 
 def _top(watched: Watched, layer: str, root: Tensor, k: int) -> Tensor:

@@ -162,10 +162,14 @@ def layer_kernels(
     Gradients are never formed where the decomposition of eq. 9 avoids it: linear and convolutional
     layers, embeddings, attention projections, normalization layers. Where a sample has many positions, the
     cheaper of this and a product of Jacobian rows is taken, layer by layer. Other parameters get explicit
-    Jacobian rows, with a warning. ``batch_size`` bounds the samples in one pass through the network.
-    ``x`` is a tensor, a tuple of inputs, for ``model(*x)``, or a dict of them, for ``model(**x)``; integers
-    stay integers. It is taken to the model's device and precision; a model in half precision is computed in
-    float32, and so are its kernels. Frozen parameters count like all others.
+    Jacobian rows, with a warning: also those of a model that itself differentiates, such as an energy and its
+    forces, and those of experts that tokens are sent to.
+
+    ``batch_size`` bounds the samples in one pass through the network. ``x`` is a tensor, a tuple of inputs,
+    for ``model(*x)``, or a dict of them, for ``model(**x)``; integers stay integers. It is taken to the
+    model's device and precision; a model in half precision is computed in float32, and so are its kernels.
+    Frozen parameters count like all others. What an embedding does for optimizers (``scale_grad_by_freq``,
+    ``sparse``) does not count: it is no derivative.
 
     ``output`` picks what is differentiated where the model returns more than one row of outputs per
     sample: a key or attribute, an index, or a function such as ``lambda out: out.logits[:, -1]``. Of

@@ -12,9 +12,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from repalign._arrays import at_least_single, check, numpy_too
-from repalign.tangent.model import Inputs, Output, as_input, as_outputs, unwrapped
+from repalign.tangent.model import Inputs, Output, as_input, as_outputs, unwrapped, usable
 from repalign.tangent.plan import grouped
 from repalign.tangent.products import top_eigenpairs
+from repalign.tangent.recorder import Derivatives
 
 
 class HessianTop(NamedTuple):
@@ -31,6 +32,7 @@ class HessianTop(NamedTuple):
 
 
 @numpy_too
+@torch.inference_mode(mode=False)
 def hessian_vector(
     model: nn.Module,
     x: Inputs,
@@ -62,6 +64,7 @@ def hessian_vector(
 
 
 @numpy_too
+@torch.inference_mode(mode=False)
 def hessian_top(
     model: nn.Module,
     x: Inputs,
@@ -130,14 +133,14 @@ def _multiplier(
     n, step = len(x), batch_size or len(x)
     if step < 1:
         raise ValueError(f"batch_size should be a positive number of samples, but is {batch_size}.")
-    w = check(w, "w", "n *o").to(like.device, like.dtype)
+    w = usable(check(w, "w", "n *o")).to(like.device, like.dtype)
     if w.numel() % n:
         raise ValueError(f"w should have one row per sample, ({n}, o), but has shape {tuple(w.shape)}.")
     w = w.reshape(n, -1)
 
     def gradients(part: slice) -> tuple[Tensor, ...]:
         # Attention in its plain form is the one that can be differentiated twice.
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), Derivatives():
             f = as_outputs(functional_call(model, state.all, *state.arguments(x[part])), len(x[part]), output)
             if f.shape[1] != w.shape[1]:
                 raise ValueError(f"w should have shape {(n, f.shape[1])}, but has shape {tuple(w.shape)}.")
@@ -179,7 +182,7 @@ def _multiplier(
 
 def _vector(v: Any, parameters: dict[str, Tensor]) -> Tensor:
     like = next(iter(parameters.values()))
-    v = check(v, "v", "p").to(like.device, like.dtype)
+    v = usable(check(v, "v", "p")).to(like.device, like.dtype)
     size = sum(p.numel() for p in parameters.values())
     if len(v) != size:
         raise ValueError(f"v should have {size} entries, one per parameter, but has {len(v)}.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
@@ -68,23 +69,36 @@ def as_input(model: nn.Module, x: Any, graph: bool = False) -> tuple[Tensor, Sta
     in half precision is computed in float32, with the same numbers: sums of squares overflow float16.
     """
     refuse_training(model)
+    for name, p in model.named_parameters():
+        if p.is_complex():
+            raise TypeError(
+                f"the parameters of the model should be real, but {name} is {p.dtype}. Hold it as "
+                "torch.view_as_real(…), and make it complex in forward by torch.view_as_complex."
+            )
     parameters = {
-        name: single(p) if graph and p.requires_grad else single(p.detach()).requires_grad_()
+        name: single(p) if graph and p.requires_grad else single(usable(p.detach())).requires_grad_()
         for name, p in model.named_parameters()
     }
     if not parameters:
         raise ValueError("the model has no parameters, so it has no tangent kernel.")
     # Others stay the model's own.
-    buffers = {name: new for name, b in model.named_buffers() if (new := single(b)) is not b}
+    buffers = {name: new for name, b in model.named_buffers() if (new := single(usable(b))) is not b}
     state, like = State(parameters, buffers), next(iter(parameters.values()))
+    if not isinstance(x, (Tensor, np.ndarray, tuple, list, Mapping)):
+        raise TypeError(
+            "x should be a tensor with one sample per row, or a tuple or dict of them for a model of several "
+            f"inputs, but is a {type(x).__name__}. Of a loader, join the batches first: "
+            "x, y = (torch.cat(parts) for parts in zip(*loader)). Of a batch of graphs, pass one graph at a "
+            "time, as a single sample: x[None], to a module whose forward(x) calls the model with x[0]."
+        )
     if isinstance(x, (tuple, Mapping)):
         inputs = _several(x, like)
         n = next(len(part) for part in inputs.values() if _has_rows(part))
         return torch.arange(n, device=like.device), state._replace(inputs=inputs)
-    integers = isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex()
-    if integers and x.ndim and len(x):
-        return x.to(like.device), state
-    return check(x, "x", "n *d").to(like.device, like.dtype).detach(), state
+    if isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex() and x.ndim and len(x):
+        return usable(x).to(like.device), state
+    numbers = usable(check(x, "x", "n *d"))
+    return numbers.to(like.device, like.dtype).detach(), state
 
 
 def _several(x: Any, like: Tensor) -> dict[Any, Any]:
@@ -93,7 +107,9 @@ def _several(x: Any, like: Tensor) -> dict[Any, Any]:
     inputs: dict[Any, Any] = {}
     for name, part in given.items():
         if isinstance(part, Tensor):
-            part = part.detach().to(like.device, like.dtype if part.is_floating_point() else part.dtype)
+            part = usable(part.detach()).to(
+                like.device, like.dtype if part.is_floating_point() else part.dtype
+            )
             # Attention masks may hold −∞.
             if part.is_floating_point() and bool(part.isnan().any()):
                 raise ValueError(f"x[{name!r}] should be numbers, but has NaN.")
@@ -110,6 +126,11 @@ def _several(x: Any, like: Tensor) -> dict[Any, Any]:
 
 def _has_rows(part: Any) -> bool:
     return isinstance(part, Tensor) and part.ndim > 0
+
+
+def usable(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy that gradients may pass by, where it was made under torch.inference_mode."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def single(tensor: Tensor) -> Tensor:

@@ -12,11 +12,20 @@ from torch import Tensor, nn
 from repalign.tangent.capture import Part, Watched, backward
 from repalign.tangent.factors import choose, size
 from repalign.tangent.model import Output, as_input, unwrapped
+from repalign.tangent.paths import unseen
 from repalign.tangent.recorder import Call, Key, Recorder
 from repalign.tangent.uses import Elementwise, Lookup, Product, Through
 
 # Bytes: the factors of one batch, or of all batches when they are kept and not made again.
 BUDGET = 2**28
+
+# Samples at once where it is tried whether a model that chooses keeps them in order.
+TRIAL = 16
+
+ONE_SAMPLE = (
+    "Where the rows of x belong together, as the nodes of a graph, let them be one sample: pass x[None], and "
+    "a module whose forward(x) returns model(x[0]).reshape(1, -1)."
+)
 
 BIAS = ("with", "apart", "without")
 OUTPUTS = ("all", "trace")
@@ -39,9 +48,16 @@ def grouped(
         groups.setdefault(layer, []).append(name)
     if layers is None:
         return groups
+    layers = [layers] if isinstance(layers, str) else list(layers)
+    shown = ", ".join(map(repr, groups))
+    other = [layer for layer in layers if not isinstance(layer, str)]
+    if other:
+        raise TypeError(
+            f"layers should hold names, but holds {other[0]!r}, which is no string; the layers are {shown}."
+        )
     unknown = [layer for layer in layers if layer not in groups]
     if unknown:
-        raise ValueError(f"there is no layer {unknown[0]!r}; the layers are {', '.join(groups)}.")
+        raise ValueError(f"there is no layer {unknown[0]!r}; the layers are {shown}.")
     return {layer: groups[layer] for layer in layers}
 
 
@@ -57,54 +73,76 @@ def watch(
     together: bool = False,
     graph: bool = False,
 ) -> Watched:
-    """Look at the model once, with two samples, and plan how to capture all of them."""
+    """Look at the model once, with two samples if there are, and plan how to capture all of them."""
     if outputs not in OUTPUTS:
         raise ValueError(f"outputs should be all or trace, but is {outputs!r}.")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size should be a positive number of samples, but is {batch_size}.")
-    model = unwrapped(model)
-    x, state = as_input(model, x, graph)
-    groups = grouped(model, bias, layers)
-    if together:
-        groups = {"model": [name for names in groups.values() for name in names]}
-    watched = Watched(model, x, state, groups, outputs == "trace", output, graph)
-    two = x[[0, -1]].requires_grad_(x.is_floating_point())
+    # Differentiation needs tensors that torch.inference_mode does not make.
+    with torch.inference_mode(False):
+        model = unwrapped(model)
+        x, state = as_input(model, x, graph)
+        groups = grouped(model, bias, layers)
+        if together:
+            groups = {"model": [name for names in groups.values() for name in names]}
+        watched = Watched(model, x, state, groups, outputs == "trace", output, graph)
+        two = x[[0, -1] if len(x) > 1 else [0]].requires_grad_(x.is_floating_point())
+        try:
+            f, recorder = watched.run(two)
+        except Exception as error:
+            if state.inputs is None and not two.is_floating_point():
+                error.add_note(
+                    f"x holds {two.dtype}, and integers stay integers: pass x.float() if the model wants "
+                    "numbers, not indices."
+                )
+            if _takes_all(watched):
+                raise ValueError(
+                    f"the model takes all {watched.n} rows of x, but not the first and the last alone "
+                    f"({error}). A sample should not need the others. {ONE_SAMPLE}"
+                ) from error
+            raise
+        watched.outputs = f.shape[1]
+        grads, hidden = _gradients(watched, f, two, recorder)
+        unread = set(recorder.unread) | hidden | _look(watched, recorder, grads)
+        apart = unseen(f, watched.parameters, recorder, watched.shared)
+        if recorder.decides and watched.n > 1:
+            apart |= _misplaced(watched, recorder, grads, batch_size or TRIAL)
+        watched.alone = recorder.differentiates or bool(apart - unread)
+        unread |= apart
+        calls = {key: watched.reached(recorder.reading(key, watched.shared)) for key in recorder.calls}
+        positions = {
+            key: [_positions(c, grads[c.edge], watched.axes[c.edge]) for c in some]
+            for key, some in calls.items()
+        }
+        _plan(watched, calls, positions, unread)
+        _split(watched, calls, positions, batch_size)
+        return watched
+
+
+def _takes_all(watched: Watched) -> bool:
+    """Does a model that failed for two samples run when it gets all of them?"""
+    if watched.n <= 2:
+        return False
     try:
-        f, recorder = watched.run(two)
-    except Exception as error:
-        if state.inputs is None and not two.is_floating_point():
-            error.add_note(
-                f"x holds {two.dtype}, and integers stay integers: pass x.float() if the model wants "
-                "numbers, not indices."
-            )
-        raise
-    watched.outputs = f.shape[1]
-    grads, hidden = _gradients(watched, f, two, recorder)
-    unread = set(recorder.unread) | hidden | _look(watched, recorder, grads)
-    calls = {key: watched.reached(recorder.reading(key, watched.shared)) for key in recorder.calls}
-    positions = {
-        key: [_positions(c, grads[c.edge], watched.axes[c.edge]) for c in some] for key, some in calls.items()
-    }
-    _plan(watched, calls, positions, unread)
-    _split(watched, calls, positions, batch_size)
-    return watched
+        watched.run(watched.x)
+    except Exception:
+        return False
+    return True
 
 
 def _gradients(
     watched: Watched, f: Tensor, two: Tensor, recorder: Recorder
 ) -> tuple[list[Tensor | None], set[str]]:
-    """Of both samples' outputs at every recorded call, and the parameters that matter without a call."""
+    """Of each sample's outputs at every recorded call, and the parameters that matter without a call."""
     silent = [p for name, p in watched.parameters.items() if not _called(recorder, name)]
     seen: list[Any] = [*recorder.edges, *silent, *([two] if two.requires_grad else [])]
-    # Not the sum of the outputs: behind a softmax, say, that has no gradient.
-    weights = torch.linspace(1, 2, f.shape[1], dtype=f.dtype, device=f.device)
-    each = torch.eye(2, dtype=f.dtype, device=f.device)[:, :, None] * weights
+    each = torch.eye(len(two), dtype=f.dtype, device=f.device)[:, :, None] * _weights(f)
     grads = backward(f, seen, each)
     mixed = two.requires_grad and grads[-1] is not None and _axis(grads[-1], (0,)) is None
     if mixed or (not two.requires_grad and _differs_alone(watched, f, two)):
         raise ValueError(
             "the output of one sample depends on the other samples of its batch, so the model is not a "
-            "function of one sample. Does it normalize over the batch?"
+            f"function of one sample. Does it normalize over the batch? {ONE_SAMPLE}"
         )
     # A parameter no call was seen with may still matter, as in a compiled module.
     hidden = zip(silent, grads[len(recorder.edges) :], strict=False)
@@ -134,7 +172,7 @@ def _look(watched: Watched, recorder: Recorder, grads: Sequence[Tensor | None]) 
         if axis is None:
             return grads[call.edge] is not None
         use: Any = call.use.use if isinstance(call.use, Through) else call.use
-        return isinstance(use, Elementwise) and use.aligned[axis] != 1
+        return watched.n > 1 and isinstance(use, Elementwise) and use.aligned[axis] != 1
 
     # Indices without samples: positions, which the samples meet only in what is done with the rows found.
     watched.shared = {
@@ -146,12 +184,51 @@ def _look(watched: Watched, recorder: Recorder, grads: Sequence[Tensor | None]) 
     return {key[0] for key in recorder.calls if any(map(nowhere, recorder.reading(key, watched.shared)))}
 
 
+def _misplaced(watched: Watched, recorder: Recorder, tried: Sequence[Tensor | None], step: int) -> set[str]:
+    """Parameters of calls that do not work on the samples in their order, as experts with tokens of some.
+
+    Each sample's outputs are weighted by a number of its own, and where the gradients in its place are not
+    weighted by the same number, they are another's.
+    """
+    owners, found = recorder.owners(), set()
+    for start in range(0, watched.n, step):
+        x = watched.x[start : start + step]
+        f, seen = watched.run(x)
+        if seen.owners() != owners:
+            return set(watched.parameters)
+        weights = _weights(f).expand_as(f)
+        numbers = torch.arange(1, len(x) + 1, dtype=f.dtype, device=f.device)
+        grads = backward(f, seen.edges, torch.stack([weights, weights * numbers[:, None]]))
+        for grad, before, axis, names in zip(grads, tried, watched.axes, owners, strict=True):
+            axes = (0, 1) if axis is None else (axis,)
+            if grad is None or any(_in_order(grad, a, numbers) for a in axes):
+                continue
+            # Of one shape for any samples: positions, which have a way of their own.
+            if axis is not None or before is None or before.shape[1:] != grad.shape[1:]:
+                found |= names
+    return found
+
+
+def _in_order(grad: Tensor, axis: int, numbers: Tensor) -> bool:
+    """Is the second of two gradients the first, times the number of each sample?"""
+    n = len(numbers)
+    if grad.ndim < axis + 2 or grad.shape[axis + 1] % n or not grad.numel():
+        return False
+    one, numbered = (g.movedim(axis, 0).reshape(n, -1) for g in grad)
+    return bool((numbered - one * numbers[:, None]).abs().max() <= 1e-3 * one.abs().max())
+
+
+def _weights(f: Tensor) -> Tensor:
+    """Of the outputs. Not all one: behind a softmax, say, their sum has no gradient."""
+    return torch.linspace(1, 2, f.shape[1], dtype=f.dtype, device=f.device)
+
+
 def _positions(call: Call, grad: Tensor | None, axis: int | None) -> int:
     """How many positions of a sample a call of a weight or a table has, without those that do not matter."""
     use = call.use
     if grad is None or axis is None or not isinstance(use, (Product, Lookup)):
         return 0
-    b = use.returned(grad, 2, axis).flatten(3)
+    b = use.returned(grad, len(grad), axis).flatten(3)
     return int((b.abs().amax(dim=(0, 1, 3)) != 0).count_nonzero()) or b.shape[2]
 
 
@@ -160,8 +237,16 @@ def _called(recorder: Recorder, name: str) -> bool:
 
 
 def _axis(grad: Tensor, allowed: Sequence[int]) -> int | None:
-    """The axis of the two samples, or None where none fits, or where gradients of 0 leave two to choose."""
+    """The axis of the two samples, or None where none fits, or where gradients of 0 leave two to choose.
+
+    ``grad`` has the gradients of the first sample's outputs and those of the second's. Of one sample alone,
+    all that is there is its own.
+    """
     shape, fitting = grad.shape[1:], []
+    if not grad.numel():  # no sample came here, as to an expert that was not chosen
+        return None
+    if len(grad) == 1:
+        return 0
     for axis in allowed:
         # Samples come first, perhaps with something folded in after them, or second, as in (tokens, n, d).
         if shape[0] % 2 == 0 if axis == 0 else len(shape) > 2 and shape[1] == 2:

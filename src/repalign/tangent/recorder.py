@@ -4,7 +4,8 @@ The recorder sees every torch function and knows the parameters by identity. A c
 (``uses.READERS``) is noted, with what it saw and the place in the graph where it returned. A parameter
 that goes into any other call is ``unread``, and gets explicit Jacobian rows later. So a weight that is
 used twice, shared by two modules or touched by hand is never taken for less than it is. What is cut out
-of a parameter before it meets a sample, as positions are, is followed to where it does.
+of a parameter before it meets a sample, as positions are, is followed to where it does. What no torch
+function tells, such as a gradient taken inside of the model, ``paths`` finds in the graph.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from repalign.tangent.uses import READERS, VIEWS, Lookup, Product, Through, Use
@@ -55,12 +56,26 @@ class Recorder(TorchFunctionMode):
         self.parameters, self.graph = parameters, graph
         self.names = {id(p): name for name, p in parameters.items()}
         self.edges: list[GradientEdge] = []
+        self.before: list[set[Node]] = []  # what each of them follows in the graph, besides parameters
         self.calls: dict[Key, list[Call]] = defaultdict(list)
         self.unread: set[str] = set()
         self.cuts: dict[int, Cut] = {}
         self.alive: list[Tensor] = []  # the cuts themselves: a number is no name once its tensor is gone
         self.after: dict[int, list[Call]] = defaultdict(list)  # uses of what a lookup found, by its edge
         self.opaque: set[int] = set()  # lookups with a use that cannot be read
+        self.differentiates = False  # whether the model itself takes gradients
+        self.decides = False  # whether the model makes indices, masks or choices out of numbers
+
+    def owners(self) -> list[set[str]]:
+        """The parameters behind every edge."""
+        found: list[set[str]] = [set() for _ in self.edges]
+        for (name, _), calls in self.calls.items():
+            for call in calls:
+                found[call.edge].add(name)
+        for lookup, calls in self.after.items():
+            for call in calls:
+                found[call.edge] |= found[lookup]
+        return found
 
     def reading(self, key: Key, shared: Collection[int]) -> list[Call]:
         """The calls of a parameter, with those after it in place of a lookup that all samples share."""
@@ -72,33 +87,53 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        args, kwargs = _differentiated(func, args, kwargs or {})
         _refuse_randomness(func, args, kwargs)
         if func is nnf.multi_head_attention_forward:
             return self._attention(args, kwargs)
+        self.differentiates = self.differentiates or func is torch.autograd.grad
         used = {id(t): t for t in _leaves((args, kwargs)) if id(t) in self.names or id(t) in self.cuts}
-        before = [t._version for t in used.values()]
+        versions = [t._version for t in used.values()]
+        before = _nodes(args, kwargs, used) if used else set()
         out = func(*args, **kwargs)
-        for t, version in zip(used.values(), before, strict=True):
+        self.decides = self.decides or _decides(func, out, (args, kwargs))
+        for t, version in zip(used.values(), versions, strict=True):
             if t._version != version:
                 self._lost(id(t))  # written to, in place
         same = id(out) in used  # as weight.to(x.dtype) where there is nothing to do
         if used and not same and any(isinstance(t, Tensor) and t.requires_grad for t in _leaves(out)):
-            self._read(func, out, args, kwargs, used)
+            self._read(func, out, args, kwargs, used, before)
         return out
 
     def _read(
-        self, func: Any, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], used: dict[int, Tensor]
+        self,
+        func: Any,
+        out: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        used: dict[int, Tensor],
+        before: set[Node],
     ) -> None:
         tensors = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if func in VIEWS and len(tensors) == 1 and isinstance(out, Tensor):
             return self._cut(out, tensors[0], lambda t: func(t, *args[1:], **kwargs))
-        shown = args if self.graph else tuple(_shown(a, used) for a in args)
-        named = kwargs if self.graph else {k: _shown(a, used) for k, a in kwargs.items()}
-        found = READERS[func](out, *shown, **named) if _readable(func, kwargs) else ()
-        read = [(p, use) for p, use in found if p is not None and id(p) in used]
+        given: dict[int, Tensor] = {}
+
+        def shown(leaf: Any) -> Any:
+            """What a reader may keep: nothing that holds on to the graph, where that is not asked for."""
+            if self.graph or not isinstance(leaf, Tensor):
+                return leaf
+            bare = leaf.detach()
+            given[id(bare)] = leaf
+            return bare
+
+        bare_args = [shown(a) for a in args]
+        bare_kwargs = {k: shown(a) for k, a in kwargs.items()}
+        found = READERS[func](out, *bare_args, **bare_kwargs) if _readable(func, kwargs) else ()
+        pairs = [(given.get(id(p), p), use) for p, use in found if p is not None]
+        read = [(p, use) for p, use in pairs if id(p) in used]
         if read:
-            self._note(out, read)
+            self._note(out, read, before)
             for p, use in read:
                 if isinstance(use, Lookup):
                     pick = partial(_lookup, use.indices)
@@ -135,7 +170,7 @@ class Recorder(TorchFunctionMode):
         else:
             self.unread.add(self.cuts[i].name)
 
-    def _note(self, out: Tensor, uses: Sequence[tuple[Tensor | Key, Any]]) -> None:
+    def _note(self, out: Tensor, uses: Sequence[tuple[Tensor | Key, Any]], before: set[Node]) -> None:
         for where, use in uses:
             edge = len(self.edges)
             if isinstance(where, tuple):
@@ -149,13 +184,14 @@ class Recorder(TorchFunctionMode):
                 calls.append(call)
         # The edge, not the tensor: an in-place ReLU would make the tensor another one.
         self.edges.append(get_gradient_edge(out))
+        self.before.append(before)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, keys: Sequence[Key | None]) -> Tensor:
         out = nnf.linear(x, weight, bias)
         found = READERS[nnf.linear](out, x if self.graph else x.detach(), weight, bias)
         uses = [(key, use) for key, (_, use) in zip(keys, found, strict=True) if key]
         if uses:  # none where the weights are themselves computed, as under a parametrization
-            self._note(out, uses)
+            self._note(out, uses, _nodes((x,), {}, {}))
         return out
 
     def _attention(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -198,6 +234,27 @@ class Recorder(TorchFunctionMode):
         return out, weights_out
 
 
+class Derivatives(TorchFunctionMode):
+    """Within, every backward pass is a derivative; within a :class:`Recorder` too."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = _differentiated(func, args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+def _differentiated(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Embeddings without what only an optimizer wants: gradients over counts in the batch, or sparse ones."""
+    if func not in (nnf.embedding, nnf.embedding_bag):
+        return args, kwargs
+    bound = inspect.signature(func).bind(*args, **kwargs)
+    bound.arguments |= {"scale_grad_by_freq": False, "sparse": False}
+    return bound.args, bound.kwargs
+
+
 # What attention may have besides queries, keys and values.
 _MASKS = ("attn_mask", "key_padding_mask", "is_causal")
 _EXTRAS = (*_MASKS, "bias_k", "bias_v", "static_k", "static_v", "add_zero_attn")
@@ -218,9 +275,25 @@ def _readable(func: Any, kwargs: dict[str, Any]) -> bool:
     return func in READERS and not kwargs.keys() & {"alpha", "beta", "out"}
 
 
-def _shown(leaf: Any, used: Collection[int]) -> Any:
-    """What a reader may keep: nothing but parameters holds on to the graph."""
-    return leaf.detach() if isinstance(leaf, Tensor) and id(leaf) not in used else leaf
+def _nodes(args: tuple[Any, ...], kwargs: dict[str, Any], used: Collection[int]) -> set[Node]:
+    """Where in the graph the arguments come from, without parameters and what was cut from them."""
+    tensors = [t for t in _leaves((args, kwargs)) if isinstance(t, Tensor) and id(t) not in used]
+    return {get_gradient_edge(t).node for t in tensors if t.requires_grad}
+
+
+def _decides(func: Any, out: Any, given: Any) -> bool:
+    """Whether a call may send samples different ways: by a mask, by numbers of places, or by Python's if."""
+    if func in _SCALARS:
+        return True
+    kinds = {t.dtype for t in _leaves(out) if isinstance(t, Tensor)}
+    if kinds <= _NUMBERS:
+        return False
+    met = [t for t in _leaves(given) if isinstance(t, Tensor)]
+    return any(torch.bool in kinds or t.is_floating_point() for t in met)
+
+
+_NUMBERS = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+_SCALARS = {Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__}
 
 
 def _lookup(indices: Tensor, table: Tensor) -> Tensor:

@@ -90,7 +90,9 @@ class Elementwise:
         b = samples_first(grad, n, axis, lead=1)
         if self.factor is not None:
             b = b * samples_first(self.factor, n, axis)
-        kept = (self.aligned[0] if axis == 1 else 1, *self.aligned[axis + 1 :])
+        # All that one sample has may lie along the first axis.
+        first = self.aligned[0] if axis == 1 or n == 1 else 1
+        kept = (first, *self.aligned[axis + 1 :])
         summed = [i + 2 for i, size in enumerate(kept) if size == 1]
         return b.sum(dim=summed, keepdim=True).flatten(2).transpose(0, 1)
 
@@ -227,7 +229,7 @@ def read_embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Found:
-    if max_norm is None and not scale_grad_by_freq:
+    if max_norm is None:
         padding = None if padding_idx is None else padding_idx % len(weight)
         yield weight, Lookup(input, (weight.shape[0], weight.shape[1]), padding)
 
