@@ -236,5 +236,8 @@ def test_every_figure_draws_what_the_table_has(networks):
         figure.savefig(io.BytesIO(), format="svg")
         assert any(line.get_xdata().size for ax in figure.axes for line in ax.get_lines())
     lines = figures[0].axes[0].get_lines()
-    assert len(lines) == 11  # ten layers and a floor
+    assert len(lines) == 10  # a line for each layer, and a band of floors
+    (band,) = figures[0].axes[0].collections
+    floors = canatar.layers(networks, "target_floor").to_numpy()
+    assert band.get_paths()[0].get_extents().intervaly == pytest.approx([floors.min(), floors.max()])
     assert lines[9].get_ydata()[0] == pytest.approx(canatar.layers(networks, "target").iloc[0, 9])
