@@ -246,6 +246,21 @@ def momentum_aligns_deep_layers(networks):
         yield press.ratio(name, 1 - momentum[10], 1 - plain[10], below=1)
 
 
+# %% [markdown]
+# With momentum the same rate takes larger steps, up to ten times as large. If
+# that is what counts, momentum should do something else at the lower rate than
+# at the higher one.
+
+
+# %% tags=["hide-input"]
+@page.table(
+    "Target CKA, momentum less plain descent: means over pairs.", networks
+)
+def what_momentum_adds(networks):
+    return canatar.momentum_by_rate(networks)
+
+
+# %% tags=["hide-input"]
 @page.claim("canatar.fig1.sgd", networks)
 def plain_descent_keeps_the_input(networks):
     first = canatar.by_seed(networks, "input", layer=1)

@@ -251,7 +251,7 @@ def filled(claim: Claim, judged: Mapping[str, Any]) -> str:
     except (KeyError, AttributeError, ValueError, IndexError, TypeError) as error:
         raise ClaimError(
             f"what {claim.id} found cannot be filled in ({type(error).__name__}: {error}). There are: "
-            f"{', '.join(values)}, each with .mean .percent .low .high .interval .paper."
+            f"{', '.join(values)}, each with .mean .size .percent .low .high .interval .paper."
         ) from None
 
 
@@ -260,6 +260,7 @@ class _Numbers:
 
     def __init__(self, effect: Mapping[str, Any]) -> None:
         self.mean = effect["mean"]
+        self.size = abs(effect["mean"])  # "falls by 0.2"
         self.paper = effect["paper"]
         ends = effect["interval"] or [float("nan"), float("nan")]
         self.low, self.high = float(ends[0]), float(ends[1])

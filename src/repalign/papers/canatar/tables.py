@@ -107,6 +107,18 @@ def paired(table: pd.DataFrame, factor: str) -> tuple[pd.DataFrame, pd.DataFrame
     return with_it.loc[both], without.loc[both]
 
 
+def momentum_by_rate(networks: pd.DataFrame) -> pd.DataFrame:
+    """What momentum adds to target CKA at each rate: means over configurations that are alike in all else."""
+    rows: dict[str, dict[str, float]] = {}
+    for images in ("training", "test"):
+        momentum, plain = paired(layers(networks, "target", images=images), "momentum")
+        for rate, gain in (momentum - plain).groupby("rate"):
+            row = rows.setdefault(f"{rate:g}", {})
+            row[f"layers 8 to 10, {images} images"] = float(gain[[8, 9, 10]].to_numpy().mean())
+            row[f"layer 10, {images} images"] = float(gain[10].mean())
+    return pd.DataFrame(rows).T.rename_axis("rate")
+
+
 # Rows of table I: what the paper calls a quantity, and our column of it.
 QUANTITIES = {
     "Skip": "skip",
