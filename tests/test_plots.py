@@ -10,7 +10,7 @@ import torch
 
 from repalign import plots
 from repalign.alignment import spectrum, unit_rows
-from repalign.study import style
+from repalign.press import style
 from repalign.study.effects import above, below
 
 

@@ -103,8 +103,8 @@ def toy():
 # shown is the mean over seeds. As in the paper, a network counts when it
 # classifies more than 95% of its training images; a configuration counts when
 # all of its networks do, and none has a layer that is the same for all images.
-# Intervals speak of configurations: how far an effect depends on the choices
-# above.
+# An interval is one over configurations: it says how much an effect changes
+# from one choice of settings to another, not from one seed to another.
 
 # %% tags=["parameters", "hide-input"]
 profile = "laptop"  # smoke, laptop, desktop or paper
@@ -247,16 +247,18 @@ def momentum_aligns_deep_layers(networks):
 
 
 # %% [markdown]
-# With momentum the same rate takes larger steps, up to ten times as large. If
-# that is what counts, momentum should do something else at the lower rate than
-# at the higher one.
+# With momentum the same rate takes larger steps, up to ten times as large, and
+# what that does may hang on the rate, and on how hard the images are to fit.
+# The table was added after the run and belongs to no claim.
 
 
 # %% tags=["hide-input"]
 @page.table(
-    "Target CKA, momentum less plain descent: means over pairs.", networks
+    "Target CKA on training images, by rate and augmentation: means over "
+    "configurations that are there with momentum and without.",
+    networks,
 )
-def what_momentum_adds(networks):
+def what_momentum_changes(networks):
     return canatar.momentum_by_rate(networks)
 
 

@@ -317,7 +317,8 @@ def batches_and_skips_matter_less(networks):
 # images are harder to fit, and raises accuracy as well. Among networks that
 # are alike in augmentation a higher loss should then go with a lower accuracy.
 # The figure shows the loss of the trained networks twice: on images that are
-# augmented once more, and on the same images as they are.
+# augmented once more, and on the same images as they are. Were the choice of
+# the loss the reason, the two panels would lean in opposite directions.
 
 
 # %% tags=["hide-input"]

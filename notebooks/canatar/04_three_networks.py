@@ -32,7 +32,7 @@ from repalign.papers import canatar
 
 page = press.page(
     "canatar/04_three_networks",
-    answer="canatar.fig4.worst",
+    answer="canatar.sec5.power",
     figure="canatar.through_time",
 )
 
@@ -57,9 +57,9 @@ page = press.page(
 # all eigenvalues grow by the same factor. A layer that has become like the
 # labels has an effective rank of about 9, a wide gap, and $C(10)$ near 1.
 #
-# Both numbers are those of centered kernels. Eigenvalues and power in the
-# figures are those of kernels as they are, as in the paper; the first of their
-# modes is mostly the mean of the features over images.
+# Effective rank and gap are those of centered kernels. Eigenvalues and power in
+# the figures are those of kernels as they are, as in the paper; the first of
+# their modes is mostly the mean of the features over images.
 
 # %% [markdown]
 # ## A toy whose answer is known
@@ -203,6 +203,16 @@ def widening(three, role):
     return canatar.spectra(three, "gap")[role] - start
 
 
+# %% tags=["hide-input"]
+@page.table(
+    "The worst network of every group, and layer 9 on training images.",
+    networks,
+)
+def worst_of_groups(networks):
+    return canatar.groups(canatar.three(networks))
+
+
+# %% tags=["hide-input"]
 @page.claim("canatar.fig3", networks)
 def labels_move_in_layer_10_alone(networks):
     three = canatar.three(networks)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from repalign.papers import lou
-from repalign.study import style
+from repalign.press import style
 
 
 @pytest.fixture(autouse=True)

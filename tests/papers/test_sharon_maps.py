@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from repalign.papers.sharon.maps import _edges, layer_table, shared_limits, with_errors
-from repalign.study import style
+from repalign.press import style
 
 EPOCHS = [0, 1, 3, 10, 100]
 ERRORS = [

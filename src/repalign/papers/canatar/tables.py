@@ -108,15 +108,16 @@ def paired(table: pd.DataFrame, factor: str) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def momentum_by_rate(networks: pd.DataFrame) -> pd.DataFrame:
-    """What momentum adds to target CKA at each rate: means over configurations that are alike in all else."""
-    rows: dict[str, dict[str, float]] = {}
-    for images in ("training", "test"):
-        momentum, plain = paired(layers(networks, "target", images=images), "momentum")
-        for rate, gain in (momentum - plain).groupby("rate"):
-            row = rows.setdefault(f"{rate:g}", {})
-            row[f"layers 8 to 10, {images} images"] = float(gain[[8, 9, 10]].to_numpy().mean())
-            row[f"layer 10, {images} images"] = float(gain[10].mean())
-    return pd.DataFrame(rows).T.rename_axis("rate")
+    """Target CKA on training images with plain descent and with momentum, by rate and augmentation."""
+    rows = {}
+    found = layers(networks, "target")
+    momentum, plain = paired(found, "momentum")
+    for name, table in {"plain": plain, "momentum": momentum}.items():
+        means = table.groupby(["rate", "augment"])[[8, 9, 10]].mean()
+        for layer in means:
+            rows[f"layer {layer}, {name}"] = means[layer]
+    ordered = [f"layer {layer}, {name}" for layer in (8, 9, 10) for name in ("plain", "momentum")]
+    return pd.DataFrame(rows)[ordered]
 
 
 # Rows of table I: what the paper calls a quantity, and our column of it.
@@ -238,6 +239,18 @@ def _roles(group: pd.DataFrame) -> dict[int, str]:
     last = last[last["layer"].isin([9, 10])]
     resemblance = last.groupby("cell")["target"].mean().reindex(lower)
     return {accuracy.index[0]: WORST, resemblance.idxmax(): POOR, accuracy.index[-1]: BEST}
+
+
+def groups(three: pd.DataFrame) -> pd.DataFrame:
+    """A row for each group: what its worst network is, and layer 9 of the worst and the best at the end."""
+    factors = ["batch", "skip", "rate", "momentum"]
+    worst = three[three["role"] == WORST].drop_duplicates("seed").set_index("seed")[factors]
+    wider = spectra(three, "gap") - spectra(three, "gap", time="start")
+    aligned = spectra(three, "target")
+    for role in (WORST, BEST):
+        worst[f"layer 9 of the {role}: gap, end less start"] = wider[role][9]
+        worst[f"layer 9 of the {role}: target CKA"] = aligned[role][9]
+    return worst
 
 
 def accuracies(three: pd.DataFrame) -> pd.DataFrame:
