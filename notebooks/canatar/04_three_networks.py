@@ -57,9 +57,9 @@ page = press.page(
 # all eigenvalues grow by the same factor. A layer that has become like the
 # labels has an effective rank of about 9, a wide gap, and $C(10)$ near 1.
 #
-# Effective rank and gap are those of centered kernels. Eigenvalues and power in
-# the figures are those of kernels as they are, as in the paper; the first of
-# their modes is mostly the mean of the features over images.
+# Effective rank and gap are those of centered kernels. Eigenvalues and power
+# in the figures are those of kernels as they are, as in the paper; the first
+# of their modes is mostly the mean of the features over images.
 
 # %% [markdown]
 # ## A toy whose answer is known
