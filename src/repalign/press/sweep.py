@@ -90,13 +90,13 @@ def run(
         "versions": provenance.versions(),
         "data": mark,
     }
-    failed: list[tuple[dict[str, Any], str]] = []
+    failed: dict[int, str] = {}
     with _Turns(fn, todo, found) as turns:
         while turns.left:
             at_most = min(at_once or cells.jobs(), len(turns.left))
             for place, outcome in cells.compute(_rows, arguments, at_most, turns.take):
                 if outcome.error:
-                    failed.append((given[where[place]], outcome.error))
+                    failed[where[place]] = outcome.error
                 else:
                     made = {**about, "seconds": outcome.seconds, "processor": outcome.processor}
                     cell = store.Cell(outcome.value, made)
@@ -107,7 +107,8 @@ def run(
             turns.wait()
     bar.end()
     if failed:
-        raise SweepError(failed, len(given))
+        # In the order of the configurations, whichever ended first.
+        raise SweepError([(given[place], failed[place]) for place in sorted(failed)], len(given))
     finished = [kept for name in keys if (kept := found[name]) is not None]
     return Result(_table(given, finished), _cells(given, finished))
 
