@@ -10,7 +10,7 @@ import pytest
 from repalign.press import records
 from repalign.press.claims import ClaimError
 from repalign.press.records import RecordError
-from toy_book import claims_of, commit, edit, git, page_of, ran, record_of, refused, repalign
+from toy_book import TOY, claims_of, commit, edit, git, page_of, ran, record_of, refused, repalign
 
 PAGE = "toy/01_a"
 
@@ -278,6 +278,17 @@ def revise(root, was):
     revised = f'revised = [{{ date = 2026-11-02, reason = "too strong", was = "{was}" }}]\n'
     claims_of(root).write_text(claims_of(root).read_text() + revised)
     edit(page_of(root), 'runs["value"], 0.5)', 'runs["value"], 0.4)')
+
+
+def test_a_page_that_measures_something_new_runs_for_the_record(root):
+    """Its functions need what the record before it does not have."""
+    edit(root / TOY, 'return {"value"', 'return {"twice": 2.0, "value"')
+    edit(page_of(root), 'runs["value"], 0.5)', 'runs["twice"] / 2, 0.5)')
+    commit(root)
+    assert "fails on the record" in repalign(root, "run", "--profile", "desktop").stderr
+    ran(root, "run", "--profile", "desktop", "--fresh")
+    ran(root, "record")
+    assert records.problems(root, PAGE) == []
 
 
 def test_a_criterion_is_not_weakened_on_seeds_that_are_seen(root):

@@ -24,7 +24,7 @@ from repalign._files import cache_root, digest, replace_directory, write_json
 from repalign.machine import cores, memory, onednn
 from repalign.press import cells, guarded, provenance, records, scratch, store
 from repalign.press import sweep as sweep_
-from repalign.press.page import MODE
+from repalign.press.page import ALONE, MODE
 from repalign.press.project import Source, UserError
 
 NOTEBOOK, RESULTS = "page.ipynb", "results"
@@ -271,6 +271,7 @@ class Runner:
             # One store for a paper, so that pages share the cells that they have in common.
             name = f"{self._origin['commit']}-{page.paper}"
             given[store.VARIABLE] = str(cache_root().resolve() / "fresh" / name)
+            given[ALONE] = "1"
         return given
 
     def _kept(self, page: Source, profile: str, place: Path) -> Path | None:
