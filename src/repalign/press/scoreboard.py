@@ -12,7 +12,7 @@ from repalign.press.tables import number, shown
 
 # What is counted apart: evidence on the paper's own data and kind of network, on a stand-in, our questions.
 KINDS = (
-    *("exact", "shown", "reproduced", "reproduced on a stand-in", "ours, yes", "partly", "open"),
+    *("exact", "shown", "reproduced", "reproduced on a stand-in", "confirmed of our own", "partly", "open"),
     *("not reproduced", "not tried", "untested"),
 )
 Evidence = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]  # page, claim, record or live
@@ -24,7 +24,7 @@ def kind(found: Mapping[str, Any]) -> str:
     if verdict != "reproduced":
         return verdict
     if found["kind"] == "ours":
-        return "ours, yes"
+        return "confirmed of our own"
     return "reproduced on a stand-in" if found["stand_in"] else verdict
 
 
