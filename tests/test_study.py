@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import shutil
+import subprocess
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,7 +15,7 @@ from scipy import stats
 
 from repalign import data, study
 from repalign.machine import onednn
-from repalign.press import style
+from repalign.press import claims, style
 from repalign.press.records import RecordError
 from repalign.study import old_records, store
 from repalign.study.claims import ClaimError
@@ -264,3 +266,21 @@ def test_what_could_act_leaves_a_drawing_of_a_record(record):
     shown = old_records.read(record, "toy/01_page").figure("toy.fig1")
     assert shown.startswith("<svg")
     assert "alert" not in style.framed(shown, "toy.fig1", "A caption.")
+
+
+def test_a_record_of_a_lost_commit_or_of_the_future_says_so(record, tmp_path):
+    """In a repository whose history does not have the commit that the record names."""
+    command = ["git", "-C", str(tmp_path), "-c", "user.name=Toy", "-c", "user.email=toy@example.org"]
+    subprocess.run([*command, "init", "-q"], check=True)
+    subprocess.run([*command, "commit", "-q", "--allow-empty", "-m", "toy"], check=True)
+    place = tmp_path / "records" / "toy" / "01_page"
+    for day in ("2026-11-02", "2999-01-01"):
+        shutil.copytree(record, place / f"{day}-desktop")
+        run = json.loads((record / "run.json").read_text())
+        (place / f"{day}-desktop" / "run.json").write_text(
+            json.dumps({**run, "date": day, "commit": "0123456789"})
+        )
+    newest = old_records.newest(tmp_path, "toy/01_page")
+    assert newest.run["date"] == "2026-11-02"
+    told = newest.evidence(claims.of_page(tmp_path, "toy/01_page"), "toy/01_page", True)
+    assert "at commit 0123456789, which is in no history" in told["toy.paper"]["made"]

@@ -7,6 +7,7 @@ commit that it names; the cells behind them may be older.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 from repalign.press import claims
 from repalign.press.claims import Claim
-from repalign.press.records import RecordError
+from repalign.press.records import RecordError, known_commit
 from repalign.press.style import lighter
 
 TABLES = "tables.json"
@@ -76,8 +77,10 @@ class Old:
     def evidence(self, rows: Mapping[str, Claim], page: str, recorded: bool) -> dict[str, dict[str, Any]]:
         """For each claim what this run says of it, as cards and the scoreboard show it."""
         if recorded:
+            commit = str(self.run["commit"])
+            lost = "" if known_commit(self.place.parents[3], commit) else ", which is in no history"
             made = (
-                f"drawn on {self.run['date']} at commit {self.run['commit']} ({self.profile}, "
+                f"drawn on {self.run['date']} at commit {commit}{lost} ({self.profile}, "
                 f"{self.run['machine']}); the cells behind it may be older"
             )
         else:
@@ -98,9 +101,14 @@ def newest(root: Path, page: str) -> Old | None:
     found = []
     for place in (root / "records" / page).glob("*-*-*-*"):
         date, _, profile = place.name.rpartition("-")
-        if profile in _SIZES and (place / "run.json").is_file():
+        if profile in _SIZES and date <= _latest() and (place / "run.json").is_file():
             found.append((date, _SIZES[profile], place))
     return read(max(found)[2], page) if found else None
+
+
+def _latest() -> str:
+    """It may be a day later elsewhere; what is dated beyond that does not hide other records."""
+    return (datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)).isoformat()
 
 
 def live(root: Path, page: str, profile: str) -> Old | None:
