@@ -155,7 +155,7 @@ def test_a_page_without_a_record_shows_this_run_and_says_how_it_was_made(toy):
     assert found["effects"][0]["values"] == [1.0, 1.1, 1.2]
     assert (run["page"], run["figures"], run["sweeps"]["rises"]["rows"]) == (NAME, ["toy.fig"], 3)
     assert (toy.out / "figures" / "toy.fig.live.svg").read_text().startswith("<svg")
-    table = pd.read_csv(toy.out / "figures" / "toy.fig.live.csv")
+    table = pd.read_csv(toy.out / "tables" / "rises.live.csv")
     assert list(table.columns) == ["cell", "seed", "rise"]
     assert "REPRODUCED" in toy.markup(claim="toy.rises")
     assert "Points that rise." in toy.markup(figure="toy.fig")
@@ -184,8 +184,8 @@ def test_the_record_stands_first_and_is_judged_and_drawn_by_the_same_functions(t
     assert list(drawings) == ["record", "live"]
     assert "(desktop)" in drawings["record"].partition(">")[0]
     assert "this run (laptop)" in drawings["live"].partition(">")[0]
-    assert len(pd.read_csv(toy.out / "figures" / "toy.fig.record.csv")) == 5
-    assert len(pd.read_csv(toy.out / "figures" / "toy.fig.live.csv")) == 3
+    assert len(pd.read_csv(toy.out / "tables" / "rises.record.csv")) == 5
+    assert len(pd.read_csv(toy.out / "tables" / "rises.live.csv")) == 3
 
 
 def test_a_page_that_is_read_computes_nothing_and_shows_the_record_alone(toy):
@@ -496,7 +496,7 @@ def test_markup_in_records_claims_and_captions_is_shown_not_run(toy):
     for path in (toy.out / "figures").glob("*.svg"):
         assert "<script" not in path.read_text()
     for kind in ("record", "live"):
-        assert "'=HYPERLINK(0)" in (toy.out / "figures" / f"toy.fig.{kind}.csv").read_text()
+        assert "'=HYPERLINK(0)" in (toy.out / "tables" / f"rises.{kind}.csv").read_text()
 
 
 def test_outside_of_a_notebook_a_page_speaks_in_lines(toy, monkeypatch, capsys):

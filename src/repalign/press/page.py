@@ -72,6 +72,7 @@ class Page:
         self._judged: dict[str, dict[str, dict[str, Any]]] = {}
         self._recorded: dict[str, pd.DataFrame] = {}
         self._figures: list[str] = []
+        self._offered: set[tuple[str, str]] = set()
         style.use()
         style.display_html(f"<style>{style.stylesheet()}</style>", "", {"style": True})
 
@@ -162,13 +163,14 @@ class Page:
                 return style.drawn(_figure_of(fn(*frames), id), id, caption)
 
             panels = []
+            names = [self._name_of(f"the figure {id}", table) for table in tables]
             for kind, frames in self._each(f"the figure {id}", tables):
                 svg = self._called(drawn, frames, kind, f"the figure {id}")
                 write_text(self._out / "figures" / f"{id}.{kind}.svg", svg)
-                if frames:
-                    write_text(self._out / "figures" / f"{id}.{kind}.csv", style.csv(frames[0]))
+                for name, frame in zip(names, frames, strict=True):
+                    self._offer(name, kind, frame)
                 panels.append((kind, style.framed(svg, id, caption, kind)))
-            self._show(panels, f"{id}: {caption}", {"figure": id, "caption": caption})
+            self._show(panels, f"{id}: {caption}", {"figure": id, "caption": caption, "tables": names})
             return fn
 
         return draw
@@ -296,6 +298,12 @@ class Page:
         if name not in self._recorded:
             self._recorded[name] = self._record.sweep(name)[0]
         return self._recorded[name]
+
+    def _offer(self, name: str, kind: str, table: pd.DataFrame) -> None:
+        """Keep a sweep's table as CSV, once for all figures that are drawn from it."""
+        if (name, kind) not in self._offered:
+            self._offered.add((name, kind))
+            write_text(self._out / "tables" / f"{name}.{kind}.csv", style.csv(table))
 
     def _called(self, fn: Callable[..., Any], frames: list[pd.DataFrame], kind: str, what: str) -> Any:
         """``fn`` on copies of ``frames``; an error on the record says what the record has."""

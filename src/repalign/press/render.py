@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import os
 import re
@@ -22,6 +23,8 @@ from repalign.press.project import Source, UserError
 READ = "read"  # in place of a profile: every table from its record
 # What a drawing that does not stand in a page is drawn in; the style sheet puts it on a light plate.
 _INK = "#1f2328"
+# Bytes of a table above which it is offered compressed.
+_LARGE = 300_000
 
 
 @dataclass
@@ -170,14 +173,18 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
     kinds = sorted({kind for one in run.run["claims"].values() for kind in one}, reverse=True)
     labels = {"record": record.label() if record else "", "live": _label(profile)}
     labels = {kind: labels[kind] for kind in kinds}
+    tables = _tables(place, files)
     for output in outputs(notebook):
         about = about_output(output)
         if "figure" in about:
             id, caption, both = about["figure"], about["caption"], len(about["kinds"]) > 1
-            drawn = [
-                (kind, figure(place, id, caption, kind, files, beside=both and kind == "live"), labels[kind])
-                for kind in about["kinds"]
-            ]
+            drawn = []
+            for kind in about["kinds"]:
+                links = {name: tables[name, kind] for name in about["tables"] if (name, kind) in tables}
+                beside = both and kind == "live"
+                drawn.append(
+                    (kind, figure(place, id, caption, kind, files, links, beside=beside), labels[kind])
+                )
             output.data["text/html"] = panels(f"figure-{id}", drawn, len(labels) > 1)
     _open(notebook, place, run.run, kinds[0] if kinds else "")
     costs = []
@@ -269,13 +276,26 @@ def about_output(output: Any) -> dict[str, Any]:
     return dict(output.get("metadata", {}).get("repalign", {}))
 
 
-def figure(place: Path, id: str, caption: str, kind: str, files: Files, *, beside: bool) -> str:
-    """A drawing with its caption, and the drawing and its table to download."""
+def _tables(place: Path, files: Files) -> dict[tuple[str, str], str]:
+    """The tables that figures were drawn from, to download: their addresses by sweep, record or this run."""
+    found = {}
+    for table in sorted((place / "tables").glob("*.csv")):
+        name, _, kind = table.stem.rpartition(".")
+        raw = table.read_bytes()
+        large = len(raw) > _LARGE
+        content = gzip.compress(raw, mtime=0) if large else raw  # pandas and R read both
+        found[name, kind] = files.put(f"{table.name}.gz" if large else table.name, content)
+    return found
+
+
+def figure(
+    place: Path, id: str, caption: str, kind: str, files: Files, tables: dict[str, str], *, beside: bool
+) -> str:
+    """A drawing with its caption, and the drawing and the tables behind it to download."""
     svg = (place / "figures" / f"{id}.{kind}.svg").read_text(encoding="utf-8")
     links = {"SVG": files.put(f"{id}.{kind}.svg", svg.replace("currentColor", _INK))}
-    table = place / "figures" / f"{id}.{kind}.csv"
-    if table.is_file():
-        links["CSV"] = files.put(table.name, table.read_bytes())
+    for name, address in tables.items():
+        links["CSV" if len(tables) == 1 else f"CSV of {name.replace('_', ' ')}"] = address
     return drawing(svg, id, caption, kind, files, links, beside=beside)
 
 
