@@ -140,7 +140,7 @@ def accuracy_and_average(networks):
 @page.figure(
     "canatar.tab1",
     "Table I: Pearson's correlations over configurations, here and in the "
-    "paper. The color is the column of the table.",
+    "paper. The mark is the column of the table.",
     networks,
 )
 def ours_and_printed(networks):
@@ -151,7 +151,7 @@ def ours_and_printed(networks):
 @page.table("Table I, with the paper's values.", networks)
 def table_one(networks):
     found = canatar.correlations(canatar.configurations(networks))
-    return found, canatar.table_one()
+    return found.round(3), canatar.table_one()
 
 
 # %% [markdown]

@@ -189,7 +189,7 @@ def test_what_was_found_takes_its_numbers_from_the_table():
         "{networks_fit.mean:.3f}"
     )
     found = claims.sentence(claim(found=text, found_for="REPRODUCED"), judged())
-    assert found == "0.53 [0.48, 0.58], paper 0.4; 90% from 0.6 to 1.0; 0.995"
+    assert found == "0.53 [0.480, 0.580], paper 0.4; 90% from 0.6 to 1.0; 0.995"
 
 
 def test_what_was_found_for_another_verdict_is_to_be_written():

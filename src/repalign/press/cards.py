@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from repalign.press import tables
 from repalign.press.tables import number, shown
 
 # The drawing of one effect, in its own units: wide enough to read on a phone.
@@ -84,7 +85,7 @@ def _folded(found: Mapping[str, Any]) -> str:
 
 def _amount(effect: Mapping[str, Any]) -> str:
     ends = effect["interval"]
-    interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
+    interval = f" {tables.interval(*ends)}" if ends else ""
     unit = f" {effect['unit']}" if effect.get("unit") else ""
     return f"{number(effect['mean'], 3)}{interval}{unit}"
 
@@ -156,7 +157,7 @@ def _reach(effect: Mapping[str, Any]) -> tuple[float, float]:
 
 def _row(effect: Mapping[str, Any], scale: tuple[float, float]) -> str:
     interval = effect["interval"]
-    ends = f" <small>[{number(interval[0], 3)}, {number(interval[1], 3)}]</small>" if interval else ""
+    ends = f" <small>{tables.interval(*interval)}</small>" if interval else ""
     paper = f"<br><small>paper {number(effect['paper'])}</small>" if effect["paper"] is not None else ""
     unit = f" {html.escape(effect['unit'])}" if effect.get("unit") else ""
     answer = html.escape(effect["answer"])

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from repalign.press import tables
 from repalign.press.effects import Effect, key_of, verdict
-from repalign.press.tables import number
 
 # paper: what the paper says; ours: a control, a robustness check, an extension; exact: mathematics to
 # rounding; shown: an illustration that cannot fail; not tried: needs the paper's scale.
@@ -264,7 +264,7 @@ class _Numbers:
         self.paper = effect["paper"]
         ends = effect["interval"] or [float("nan"), float("nan")]
         self.low, self.high = float(ends[0]), float(ends[1])
-        self.interval = f"[{number(self.low, 3)}, {number(self.high, 3)}]"
+        self.interval = tables.interval(self.low, self.high)
         self.percent = f"{100 * self.mean:.0f}%"
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from repalign.press import tables
 from repalign.press.cards import counted_runs, css_class
 from repalign.press.tables import number, shown
 
@@ -63,7 +64,7 @@ def _one_effect(effect: Mapping[str, Any]) -> str:
     if effect["kind"] == "exact":
         return f"{effect['name']}: {number(effect['mean'], 2)}"
     ends = effect["interval"]
-    interval = f" [{number(ends[0], 3)}, {number(ends[1], 3)}]" if ends else ""
+    interval = f" {tables.interval(*ends)}" if ends else ""
     paper = f" (paper {number(effect['paper'], 3)})" if effect["paper"] is not None else ""
     text = f"{effect['name']}: {number(effect['mean'], 3)}{interval}{paper}"
     if effect["answer"] == "yes":

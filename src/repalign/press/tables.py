@@ -70,6 +70,21 @@ def _cell(value: Any) -> str:
     return html.escape(number(value))
 
 
+def interval(low: float, high: float) -> str:
+    """An interval with as many decimals as its width deserves, the same for both ends.
+
+    >>> interval(-0.04231, 0.0000626), interval(0.8312, 0.8579), interval(1520.0, 3100.0)
+    ('[-0.042, 0.000]', '[0.831, 0.858]', '[1520, 3100]')
+    """
+    width = abs(high - low)
+    if not 1e-6 < width < math.inf:
+        return f"[{number(low, 3)}, {number(high, 3)}]"
+    decimals = max(0, math.ceil(1.3 - math.log10(width)))
+    # Adding zero takes the sign from a zero that was rounded to.
+    ends = (f"{round(end, decimals) + 0.0:.{decimals}f}" for end in (low, high))
+    return f"[{', '.join(ends)}]"
+
+
 def number(value: Any, digits: int = 4) -> str:
     """A float with so many significant digits, 1000 and not 1e+03; whole numbers and all else as they are.
 
