@@ -32,7 +32,9 @@ from repalign.alignment import cumulative_power
 from repalign.kernels import cka, gram, kta
 from repalign.papers import canatar
 
-page = press.page("canatar/01_metrics", figure="canatar.eq4")
+page = press.page(
+    "canatar/01_metrics", answer="canatar.eq4", figure="canatar.eq4"
+)
 
 # %% [markdown]
 # ## The idea

@@ -29,7 +29,7 @@ from repalign.papers import canatar
 
 page = press.page(
     "canatar/02_layers_and_targets",
-    answer="canatar.fig1.target",
+    answer="canatar.fig2b",
     figure="canatar.fig2",
 )
 
@@ -118,7 +118,7 @@ settings = page.settings(
 settings
 
 # %% [markdown]
-# Training takes a while; the next two pages look at the same networks and do
+# Training takes a while; the next three pages look at the same networks and do
 # not train them again.
 
 # %%

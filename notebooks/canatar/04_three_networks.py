@@ -11,12 +11,12 @@
 # ---
 
 # %% [markdown]
-# # Three networks under the lens
+# # Do the labels move into few modes?
 #
 # *Section V of {cite:t}`canatar2022`, second half, figures 3 to 5.* Three
 # networks fit their training images. One predicts worst, one best, and one
-# poorly although its last layers resemble the labels. What is different in
-# their kernels?
+# poorly although its last layers resemble the labels. In which of them do the
+# labels come to lie in few modes of the last layers' kernels?
 
 # %% tags=["hide-cell"]
 import math
@@ -33,7 +33,7 @@ from repalign.papers import canatar
 page = press.page(
     "canatar/04_three_networks",
     answer="canatar.sec5.power",
-    figure="canatar.through_time",
+    figure="canatar.fig4",
 )
 
 # %% [markdown]
@@ -66,8 +66,8 @@ page = press.page(
 #
 # A hundred images, ten of each class. In the first representation the features
 # are the labels: nine equal eigenvalues. In the second, every image also gets
-# a feature of its own. Now the nine eigenvalues are 11, beside ninety that are
-# 1. The labels still lie in ten modes, and CKA is hardly lower, but the
+# a feature of its own. Now the nine eigenvalues are 11, beside ninety equal to
+# one. The labels still lie in ten modes, and CKA is hardly lower, but the
 # effective rank is 53.8. It sees many small eigenvalues; CKA does not.
 
 # %%

@@ -11,7 +11,7 @@
 # ---
 
 # %% [markdown]
-# # How many samples does a kernel need?
+# # Does the spectrum of a kernel foretell its error?
 #
 # *Section III of {cite:t}`canatar2022` and its last section.* The paper looks
 # at spectra because they foretell learning: the eigenvalues of a kernel and
@@ -153,9 +153,10 @@ def predicted_and_measured(curves):
             ax.plot(mean["predicted"], color=color, label=f"noise {noise:g}")
             ax.plot(mean["measured"], "o", color=color, mfc="none")
         if "law" in title:
-            ax.set(xscale="log", yscale="log")
+            ax.set_yscale("log")
             ax.legend()
         ax.set(title=title, xlabel="samples", ylabel="test error")
+        ax.set_xscale("log")
         ax.set_xticks(mean.index, mean.index)
         ax.minorticks_off()
     return figure

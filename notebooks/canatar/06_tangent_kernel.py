@@ -377,7 +377,11 @@ def power_moves_to_ten_modes(runs):
 
 
 # %% tags=["hide-input"]
-@page.table("The two terms of the NTK at the end: means over networks.", runs)
+@page.table(
+    "The two terms of the NTK at the end: CKA with the labels, effective rank "
+    "and power of the labels in ten modes. Means over networks.",
+    runs,
+)
 def two_terms_of_the_kernel(runs):
     return canatar.two_terms(runs)
 

@@ -31,6 +31,17 @@ def test_every_claim_stands_under_its_page_with_what_was_found():
     assert "UNTESTED" not in text
 
 
+def test_a_chapter_opens_with_what_answers_its_pages():
+    evidence = {
+        "toy/01_a": {"toy.a": {"record": found(found="It <b>rises</b> by half."), "live": found(found="")}},
+        "toy/02_b": {"toy.b": {"live": found(id="toy.b", verdict="OPEN", found="")}},
+    }
+    text = chapters.answers(evidence, TITLES, {"toy/01_a": "toy.a"})
+    assert 'href="01_a.html">Does it rise?' in text
+    assert "It &lt;b&gt;rises&lt;/b&gt; by half." in text
+    assert "Why?" not in text
+
+
 def test_settings_beside_the_papers_and_only_those_that_differ():
     text = chapters.settings({"toy/01_a": {"toy.a": {"record": found()}}}, TITLES)
     assert "n 100 (1000)" in text

@@ -1,7 +1,8 @@
 """The opening page of a chapter, ``notebooks/<paper>/index.md``: its verdicts and what is missing.
 
 Question, argument and thread are written there by hand. Everything that a run decides is put in place of
-markers: ``<!-- generated from the verdicts -->`` and ``<!-- generated from the settings -->``.
+markers: ``<!-- generated from the answers -->``, ``<!-- generated from the verdicts -->`` and
+``<!-- generated from the settings -->``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,20 @@ INDEX = "index.md"
 def index(root: Path, paper: str) -> Path:
     """Where the opening page of a chapter is, if it has one."""
     return root / "notebooks" / paper / INDEX
+
+
+def answers(evidence: scoreboard.Evidence, titles: Mapping[str, str], told: Mapping[str, str]) -> str:
+    """Of every page its question and what was found on it; ``told`` names the claim that answers a page."""
+    rows = []
+    for page, id in told.items():
+        one = evidence[page].get(id)
+        if not one:
+            continue
+        found = one.get("record") or one["live"]
+        said = html.escape(found["found"] or "What was found is still to be written.")
+        title = f'<a href="{html.escape(page.partition("/")[2])}.html">{html.escape(titles[page])}</a>'
+        rows.append(f"<tr><td>{scoreboard.badge(found)}</td><td>{title}<br>{said}</td></tr>")
+    return f'<table class="ra-table ra-chapter">{"".join(rows)}</table>'
 
 
 def verdicts(evidence: scoreboard.Evidence, titles: Mapping[str, str]) -> str:

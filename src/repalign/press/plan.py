@@ -39,12 +39,17 @@ def computing(record: records.Record) -> float:
     return sum(float(record.sweep(name)[1]["seconds"].sum()) for name in record.sweeps())
 
 
+def _grouped(value: float) -> str:
+    """Two digits, and thousands set apart."""
+    return f"{float(number(value, 2)):,.10g}"
+
+
 def in_words(found: Cost) -> str:
     """A cost as a sentence without its end.
 
     >>> in_words(Cost(seconds=7.2e6, factor=1000.0, gpu=36_000.0))
-    'about 1000 times the recorded computing: 2000 hours of one core, or 10 hours of a GPU'
+    'about 1,000 times the recorded computing: 2,000 hours of one core, or 10 hours of a GPU'
     """
-    cores, gpu = (f"{number(seconds / 3600, 2)} hours" for seconds in (found.seconds, found.gpu))
-    times = f"about {number(found.factor, 2)} times the recorded computing"
+    cores, gpu = (f"{_grouped(seconds / 3600)} hours" for seconds in (found.seconds, found.gpu))
+    times = f"about {_grouped(found.factor)} times the recorded computing"
     return f"{times}: {cores} of one core, or {gpu} of a GPU"

@@ -34,12 +34,14 @@ class Shown:
     evidence  by claim, what the record and what this run say of it: {"record": …, "live": …}
     costs     rows for the table of runs: what, profile, date, seconds, machine, commit
     labels    what the switch calls the record and this run; one of them where there is no other
+    answer    the claim that answers the page's question, if there is one
     """
 
     notebook: Any
     evidence: dict[str, dict[str, dict[str, Any]]]
     costs: list[tuple[str, ...]] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
+    answer: str = ""
 
 
 class FirstEdition(Protocol):
@@ -129,6 +131,8 @@ def _chapters(root: Path, stage: Path, pages: list[Source], shown: dict[str, Sho
         titles = {page.name: page.title for page in pages}
         target = stage / "notebooks" / paper / chapters.INDEX
         shutil.copyfile(source, target)
+        told = {page: shown[page].answer for page in evidence if shown[page].answer}
+        _fill(target, "answers", partial(chapters.answers, evidence, titles, told))
         _fill(target, "verdicts", partial(chapters.verdicts, evidence, titles))
         costs = {page: _paper_cost(root, page) for page in evidence}
         _fill(target, "settings", partial(chapters.settings, evidence, titles, costs))
@@ -192,7 +196,8 @@ def second_edition(root: Path, page: Source, profile: str, files: Files) -> Show
         costs.append(_cost("record", record.run, f"{plan.computing(record):.0f} s", record.verified()))
     if profile != READ:
         costs.append(_cost("this run", run.run, f"{run.run['seconds']:.0f} s", ""))
-    return Shown(notebook, run.run["claims"], costs, labels)
+    answer = str((run.run.get("opening") or {}).get("answer", ""))
+    return Shown(notebook, run.run["claims"], costs, labels, answer)
 
 
 def executed(place: Path, page: str) -> Any:

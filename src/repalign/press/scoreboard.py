@@ -53,6 +53,9 @@ def in_words(found: Mapping[str, Any], most: int = 3) -> str:
     if not effects:
         measured = found.get("measured")
         return shown(measured) if measured not in (None, "", {}, []) else ""
+    if all(effect["kind"] == "exact" for effect in effects):
+        largest = max(float(effect["mean"]) for effect in effects)
+        return f"{len(effects)} statements hold to rounding, the largest deviation is {number(largest, 2)}"
     chosen = sorted(effects, key=lambda e: (("no", "open", "yes").index(e["answer"]), e["paper"] is None))
     parts = [_one_effect(effect) for effect in chosen[:most]]
     yes = sum(effect["answer"] == "yes" for effect in effects)

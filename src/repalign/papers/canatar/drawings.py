@@ -25,8 +25,8 @@ FIRST, LAST = 1, 10
 
 
 def shade(layer: int) -> tuple[float, float, float, float]:
-    """The color of a layer: the deeper, the darker."""
-    return _SHADES(0.08 + 0.9 * (layer - FIRST) / (LAST - FIRST))
+    """The color of a layer: the deeper, the darker, within what is seen on a light and on a dark page."""
+    return _SHADES(0.14 + 0.62 * (layer - FIRST) / (LAST - FIRST))
 
 
 def every_layer(networks: pd.DataFrame) -> Figure:

@@ -101,11 +101,11 @@ def rank_and_power(runs: pd.DataFrame) -> pd.DataFrame:
 def two_terms(runs: pd.DataFrame) -> pd.DataFrame:
     """What the two terms of the NTK look like at the end: means over the networks that trained."""
     rows: dict[tuple[str, str], dict[str, float]] = {}
-    for term, pair in zip((PENULTIMATE, GRADIENT), TERM_PAIRS, strict=True):
-        columns = {"CKA with labels": ("CKA", pair), "rank": ("rank", term), "C(10)": ("power", term)}
-        for name, (what, of) in columns.items():
+    shown = {"last layer": (PENULTIMATE, TERM_PAIRS[0]), "rest": (GRADIENT, TERM_PAIRS[1])}
+    for name, (term, pair) in shown.items():
+        for what, of in {"CKA": pair, "rank": term, "power": term}.items():
             for images, rate, values in tangent_stages(runs, what, of):
-                rows.setdefault((images, f"{rate:g}"), {})[f"{term}: {name}"] = values["end"].mean()
+                rows.setdefault((images, f"{rate:g}"), {})[f"{name}: {what}"] = values["end"].mean()
     return pd.DataFrame(rows).T.rename_axis(["images", "rate"])
 
 
