@@ -114,6 +114,10 @@ MEASURES = {
     "hsic": lambda on: [kernels.hsic(on(KERNEL), on(OTHER), debiased=d) for d in (False, True)],
     "kta": lambda on: kernels.kta(on(KERNEL), on(OTHER)),
     "cka": lambda on: [kernels.cka(on(PHI), on(TARGETS), debiased=d) for d in (False, True)],
+    "cka_floor": lambda on: (lambda floor: [floor.mean, floor.sd, floor.pvalue])(
+        kernels.cka_floor(on(PHI), on(TARGETS), draws=3)
+    ),
+    "power_law": lambda on: kernels.power_law(on(PHI), features=True)[:2],
     "cka_grid": lambda on: [
         kernels.cka_grid(on(REPS), debiased=d, side=s) for d in (False, True) for s in ("gram", "features")
     ],

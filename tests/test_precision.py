@@ -53,6 +53,7 @@ CALLS = {
     kernels.cka_grid: ([PHI, Y], lambda *reps: kernels.cka_grid(reps)),
     kernels.stable_rank: ([PHI], kernels.stable_rank),
     kernels.effective_rank: ([PHI], kernels.effective_rank),
+    kernels.power_law: ([PHI], lambda x: kernels.power_law(x, features=True)),
     covariance.misalignment: ([A, B], covariance.misalignment),
     covariance.misalignment_in: ([torch.eye(4), B], covariance.misalignment_in),
     covariance.transfer_function: ([A, B], covariance.transfer_function),
@@ -83,6 +84,7 @@ CALLS = {
 NUMBERS = {
     *(covariance.misalignment_floor, covariance.random_basis),
     *(covariance.misalignment_scores, covariance.tilt),
+    kernels.cka_floor,
 }
 
 

@@ -168,7 +168,8 @@ def lens(rows: pd.DataFrame, role: str) -> Figure:
     for (layer, time), part in modes.groupby(["layer", "time"]):
         column = int(layer) - 9
         mean = part.groupby("mode")[["eigenvalue", "power"]].mean()
-        mean["eigenvalue"] = np.exp(np.log(part["eigenvalue"]).groupby(part["mode"]).mean())
+        positive = part["eigenvalue"].where(part["eigenvalue"] > 0)  # rounding may leave a zero
+        mean["eigenvalue"] = np.exp(np.log(positive).groupby(part["mode"]).mean())
         style = dict(color=COLORS[str(time)], label=str(time))
         axes[0, column].loglog(mean["eigenvalue"], **style)
         axes[1, column].semilogx(mean["power"], **style)
