@@ -201,14 +201,14 @@ def last_layers_resemble_the_labels(networks):
     for images in ("training", "test"):
         found = canatar.layers(networks, "target", images=images)
         n = len(found)
-        yield press.above(f"{images}: last less first", found[10] - found[1])
+        yield press.above(f"{images}: last − first", found[10] - found[1])
         largest = int((found.idxmax(axis=1) == 10).sum())
         yield press.share(f"{images}: largest in the last layer", largest, n)
         smallest = int((found.idxmin(axis=1) == 1).sum())
         yield press.share(f"{images}: smallest in the first", smallest, n)
         start = canatar.layers(networks, "target", images=images, time="start")
         more = (found[10] - found[1]) - (start[10] - start[1])
-        yield press.above(f"{images}: last less first, end less start", more)
+        yield press.above(f"{images}: last − first, end − start", more)
 
 
 @page.claim("canatar.fig1.input", networks)
@@ -216,14 +216,14 @@ def first_layers_resemble_the_images(networks):
     yield enough(networks)
     found = canatar.layers(networks, "input")
     n = len(found)
-    yield press.below("last less first", found[10] - found[1])
+    yield press.below("last − first", found[10] - found[1])
     largest = int((found.idxmax(axis=1) == 1).sum())
     yield press.share("largest in the first layer", largest, n)
     smallest = int((found.idxmin(axis=1) == 10).sum())
     yield press.share("smallest in the last layer", smallest, n)
     start = canatar.layers(networks, "input", time="start")
     more = (found[10] - found[1]) - (start[10] - start[1])
-    yield press.below("last less first, end less start", more)
+    yield press.below("last − first, end − start", more)
 
 
 # %% [markdown]
@@ -350,12 +350,12 @@ def early_layers_lean_to_inputs(networks):
     yield enough(networks)
     inputs = canatar.layers(networks, "input")
     lean = inputs - canatar.layers(networks, "target")
-    yield press.above("first layer: input less target", lean[1])
-    yield press.below("last layer: input less target", lean[10])
+    yield press.above("first layer: input − target", lean[1])
+    yield press.below("last layer: input − target", lean[10])
     start = canatar.layers(networks, "input", time="start")
     start = start - canatar.layers(networks, "target", time="start")
     more = lean[10] - start[10]
-    yield press.below("last layer: input less target, end less start", more)
+    yield press.below("last layer: input − target, end − start", more)
 
 
 # %% [markdown]

@@ -194,7 +194,7 @@ def no_accident(networks, *columns):
 def test_images_tell_more(networks):
     yield from no_accident(networks, "tested", "last_test", "last_training")
     yield press.correlation(
-        "last layer: test images less training images",
+        "last layer: test images − training images",
         canatar.configurations(networks),
         "last_test",
         "tested",
@@ -209,7 +209,7 @@ def average_tells_more_than_the_last_layer(networks):
     table = canatar.configurations(networks)
     for images, paper in {"test": 0.070, "training": 0.300}.items():
         yield press.correlation(
-            f"{images} images: average less last layer",
+            f"{images} images: average − last layer",
             table,
             f"average_{images}",
             "tested",
@@ -246,7 +246,7 @@ def augmentation_goes_with_accuracy(networks):
     )
     for images, paper in {"training": 0.644, "test": 0.277}.items():
         yield press.correlation(
-            f"with accuracy, less with CKA on {images} images",
+            f"with accuracy − with CKA on {images} images",
             table,
             "augment",
             "tested",
@@ -269,7 +269,7 @@ def momentum_goes_with_cka(networks):
             paper=paper,
         )
     yield press.correlation(
-        "with CKA on training images, less with accuracy",
+        "with CKA on training images − with accuracy",
         table,
         "momentum",
         "last_training",
@@ -294,7 +294,7 @@ def batches_and_skips_matter_less(networks):
         )
     for factor, paper in factors.items():
         yield press.correlation(
-            f"size of the correlation: {factor} less augmentation",
+            f"size of the correlation: {factor} − augmentation",
             table,
             factor,
             "tested",
@@ -368,7 +368,7 @@ def debiased_cka_tells_the_same(networks):
     yield from no_accident(networks, *COLUMNS)
     table = canatar.configurations(networks)
     yield press.correlation(
-        "last layer: test images less training images",
+        "last layer: test images − training images",
         table,
         "last_test_debiased",
         "tested",
@@ -376,7 +376,7 @@ def debiased_cka_tells_the_same(networks):
     )
     for images in ("test", "training"):
         yield press.correlation(
-            f"{images} images: average less last layer",
+            f"{images} images: average − last layer",
             table,
             f"average_{images}_debiased",
             "tested",

@@ -157,7 +157,7 @@ def labels_move_into_ten_modes(networks):
     rise = canatar.spectra(three, "ten") - start
     for role in (canatar.WORST, canatar.POOR, canatar.BEST):
         for layer in (9, 10):
-            name = f"{role}, layer {layer}: C(10), end less start"
+            name = f"{role}, layer {layer}: C(10), end − start"
             yield press.above(name, rise[role][layer])
 
 
@@ -186,14 +186,14 @@ def apart(three):
     """The condition that the best network predicts better than the worst."""
     tested = canatar.accuracies(three)
     ahead = tested[canatar.BEST] - tested[canatar.WORST]
-    yield press.condition("accuracy, best less worst", ahead, above=0.05)
+    yield press.condition("accuracy, best − worst", ahead, above=0.05)
 
 
 def less_aligned(three):
     """The condition that the worst is less aligned, as the paper's is."""
     resemblance = canatar.spectra(three, "target")
     less = resemblance[canatar.BEST][10] - resemblance[canatar.WORST][10]
-    name = "layer 10: CKA with the labels, best less worst"
+    name = "layer 10: CKA with the labels, best − worst"
     yield press.condition(name, less, above=0)
 
 
@@ -224,11 +224,11 @@ def labels_move_in_layer_10_alone(networks):
     worst, best = end[canatar.WORST], end[canatar.BEST]
     yield press.above("layer 10 of the worst: C(10)", worst[10], 0.8)
     less = best[10] - worst[10]
-    yield press.within("layer 10: C(10), best less worst", less, -0.1, 0.1)
+    yield press.within("layer 10: C(10), best − worst", less, -0.1, 0.1)
     less = best[9] - worst[9]
-    yield press.above("layer 9: C(10), best less worst", less, 0.1)
+    yield press.above("layer 9: C(10), best − worst", less, 0.1)
     half = rise[9] - 0.5 * rise[10]
-    yield press.below("worst: rise in 9 less half of that in 10", half)
+    yield press.below("worst: rise in 9 − half of that in 10", half)
 
 
 @page.claim("canatar.fig3.rank", networks)
@@ -238,7 +238,7 @@ def the_worst_keeps_its_many_modes(networks):
     yield from less_aligned(three)
     wider = widening(three, canatar.WORST)
     for layer in (9, 10):
-        name = f"layer {layer}: gap, end less start"
+        name = f"layer {layer}: gap, end − start"
         yield press.within(name, wider[layer], -0.3, 0.3, unit="decades")
 
 
@@ -280,7 +280,7 @@ def the_best_comes_close_to_the_labels(networks):
     ten = canatar.spectra(three, "ten")[canatar.BEST]
     wider = widening(three, canatar.BEST)
     for layer in (9, 10):
-        name = f"layer {layer}: gap, end less start"
+        name = f"layer {layer}: gap, end − start"
         yield press.above(name, wider[layer], 0.3, unit="decades")
         yield press.above(f"layer {layer}: C(10)", ten[layer], 0.8)
 
@@ -315,7 +315,7 @@ def the_worst_keeps_more_modes(networks):
     worst = widening(three, canatar.WORST)
     best = widening(three, canatar.BEST)
     for layer in (9, 10):
-        name = f"layer {layer}: widening of the gap, best less worst"
+        name = f"layer {layer}: widening of the gap, best − worst"
         less = best[layer] - worst[layer]
         yield press.above(name, less, 0.3, unit="decades")
 
@@ -351,21 +351,21 @@ def small_eigenvalues_are_left_in_layer_9(networks):
     tested = canatar.accuracies(three)
     behind = tested[canatar.BEST] - tested[canatar.POOR]
     half = (tested[canatar.BEST] - tested[canatar.WORST]) / 2
-    name = "accuracy, best less poor, beyond half of best less worst"
+    name = "accuracy, best − poor, beyond half of best − worst"
     yield press.condition(name, behind - half, above=0)
     ten = canatar.spectra(three, "ten")
     for layer in (9, 10):
         less = ten[canatar.POOR][layer] - ten[canatar.BEST][layer]
-        name = f"layer {layer}: C(10), poor less best"
+        name = f"layer {layer}: C(10), poor − best"
         yield press.within(name, less, -0.1, 0.1)
     gap = canatar.spectra(three, "gap")
     poor, best = gap[canatar.POOR], gap[canatar.BEST]
-    name = "layer 10: gap, poor less best"
+    name = "layer 10: gap, poor − best"
     less = poor[10] - best[10]
     yield press.within(name, less, -0.2, 0.2, unit="decades")
-    name = "layer 9: gap, best less poor"
+    name = "layer 9: gap, best − poor"
     yield press.above(name, best[9] - poor[9], 0.2, unit="decades")
-    name = "layer 9 of the poor: gap, end less start"
+    name = "layer 9 of the poor: gap, end − start"
     wider = widening(three, canatar.POOR)
     yield press.above(name, wider[9], unit="decades")
 

@@ -349,7 +349,7 @@ def rank_comes_to_nine(runs):
         nearer = octaves["end"].abs() - octaves["start"].abs()
         name = f"{images}, rate {rate:g}"
         yield press.below(
-            f"{name}: distance from 9, end less start", nearer, unit="octaves"
+            f"{name}: distance from 9, end − start", nearer, unit="octaves"
         )
         yield press.within(
             f"{name}: rank over 9 at the end",
@@ -397,7 +397,7 @@ def low_rank_comes_from_the_last_layer(runs):
         strict=True,
     )
     for (images, rate, last_layer), (_, _, rest) in resemblances:
-        name = f"{images}, rate {rate:g}: CKA, last layer less rest"
+        name = f"{images}, rate {rate:g}: CKA, last layer − rest"
         yield press.above(name, last_layer["end"] - rest["end"], unit="CKA")
     ranks = zip(
         canatar.tangent_stages(runs, "rank", canatar.PENULTIMATE),
@@ -446,7 +446,7 @@ def the_last_layer_dominates(runs):
             name = f"{what}, {images}, rate {rate:g}"
             yield press.above(f"{name}: end", values["end"], 0.5)
             rise = values["end"] - values["start"]
-            yield press.above(f"{name}: end less start", rise)
+            yield press.above(f"{name}: end − start", rise)
 
 
 # %% [markdown]

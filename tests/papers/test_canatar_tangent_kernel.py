@@ -224,7 +224,7 @@ def test_changes_are_taken_network_by_network(runs):
         value(runs, what="share", of=canatar.PENULTIMATE, images="test", cell=1, stage=stage)
         for stage in ("end", "start")
     )
-    found = changes["penultimate, test, rate 0.01: end less start"]
+    found = changes["penultimate, test, rate 0.01: end − start"]
     assert found[1] == pytest.approx(end - start)
     assert len(found) == 2
 

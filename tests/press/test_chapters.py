@@ -46,6 +46,10 @@ def test_settings_beside_the_papers_and_only_those_that_differ():
     text = chapters.settings({"toy/01_a": {"toy.a": {"record": found()}}}, TITLES)
     assert "n 100 (1000)" in text
     assert "seed" not in text
+    in_words = found(stand_in="smaller <images>")
+    text = chapters.settings({"toy/01_a": {"toy.a": {"record": in_words}}}, TITLES)
+    assert "smaller &lt;images&gt;" in text
+    assert "n 100" not in text
     costs = {"toy/01_a": "<about> 3 hours"}
     with_cost = chapters.settings({"toy/01_a": {"toy.a": {"record": found()}}}, TITLES, costs)
     assert "&lt;about&gt; 3 hours" in with_cost

@@ -59,16 +59,21 @@ def _row(topic: str, id: str, one: Mapping[str, Mapping[str, Any]]) -> str:
 def settings(
     evidence: scoreboard.Evidence, titles: Mapping[str, str], costs: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """What the recorded runs have instead of the paper's sizes, page by page, and what those would cost."""
+    """What the recorded runs have instead of the paper's sizes, page by page, and what those would cost.
+
+    In the words of the claims, where they have words for it; else the settings that differ.
+    """
     rows = []
     for page, found in evidence.items():
-        last = next(iter(scoreboard.best({page: found})), None)
+        judged = scoreboard.best({page: found})
+        words = dict.fromkeys(one["stand_in"] for one in judged if one["stand_in"])
+        last = next(iter(judged), None)
         differ = [
             f"{name.replace('_', ' ')} {shown(here)} ({shown(paper)})"
             for name, (here, paper) in (last or {}).get("settings", {}).items()
             if here != paper
         ]
-        said = html.escape("; ".join(differ)) or "as in the paper"
+        said = html.escape(". ".join(words) or "; ".join(differ)) or "as in the paper"
         cost = html.escape(costs.get(page, ""))
         rows.append(f"<tr><th>{html.escape(titles[page])}</th><td>{said}</td><td>{cost}</td></tr>")
     head = (

@@ -248,7 +248,7 @@ def groups(three: pd.DataFrame) -> pd.DataFrame:
     wider = spectra(three, "gap") - spectra(three, "gap", time="start")
     aligned = spectra(three, "target")
     for role in (WORST, BEST):
-        worst[f"layer 9 of the {role}: gap, end less start"] = wider[role][9]
+        worst[f"layer 9 of the {role}: gap, end − start"] = wider[role][9]
         worst[f"layer 9 of the {role}: target CKA"] = aligned[role][9]
     return worst
 
@@ -278,7 +278,7 @@ def steps_of_depth(networks: pd.DataFrame, value: str) -> Iterator[tuple[str, pd
     for images in ("training", "test"):
         found = layers(networks, value, images=images)
         for earlier, later in pairwise(found.columns):
-            yield f"{images}: layer {later} less layer {earlier}", found[later] - found[earlier]
+            yield f"{images}: layer {later} − layer {earlier}", found[later] - found[earlier]
 
 
 def probe_errors(networks: pd.DataFrame) -> pd.DataFrame:

@@ -56,7 +56,7 @@ def tangent_changes(
 ) -> Iterator[tuple[str, pd.Series]]:
     """By how much a value changed from one time to another: a name and a number for each network."""
     for images, rate, values in tangent_stages(runs, what, of):
-        yield f"{of}, {images}, rate {rate:g}: {last} less {first}", values[last] - values[first]
+        yield f"{of}, {images}, rate {rate:g}: {last} − {first}", values[last] - values[first]
 
 
 def _said(runs: pd.DataFrame) -> str:
