@@ -159,7 +159,7 @@ def test_open_run_and_save_a_page(browser, lab, project):
     before = source.stat().st_mtime_ns
     page.keyboard.press("Control+s")
     deadline = time.monotonic() + 60
-    while source.stat().st_mtime_ns == before:
+    while source.stat().st_mtime_ns == before or not source.read_text():
         assert time.monotonic() < deadline, "nothing was saved"
         page.wait_for_timeout(100)
     page.close()

@@ -280,6 +280,10 @@ class Runner:
         executed = place / NOTEBOOK
         if self._stopped or not executed.is_file() or executed.stat().st_size > MOST_OUTPUT:
             return None
+        try:
+            json.loads(executed.read_bytes())
+        except ValueError:
+            return None  # papermill was ended while it wrote
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(executed, kept)
         return kept
